@@ -260,7 +260,23 @@ class Failure:
     epoch: int = 0
 
 
-Row = CallBegin | Call | Reattribution | Window | Unit | Query | Sample | Footprint | Failure
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A point in a scope's life that resume relies on."""
+
+    scope: str
+    system: str
+    history: str
+    what: Literal["open", "snapshot", "constructed", "done", "resumed"]
+    unit: str | None
+    """snapshot: the last unit it holds."""
+    at_s: float
+    kept: tuple[str, ...] | None = None
+    """resumed: units and questions of earlier epochs that stand; all else is wasted."""
+    epoch: int = 0
+
+
+Row = CallBegin | Call | Reattribution | Window | Unit | Query | Sample | Footprint | Failure | Mark
 ROW_TYPES: dict[str, type[Any]] = {t.__name__: t for t in get_args(Row)}
 
 

@@ -1,0 +1,230 @@
+"""What to run: a profile is a TOML file; every key is known, typed and recorded.
+
+Precedence: defaults < profile file < `--set key=value` < named options of the command line.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from agentmem.errors import UsageError, nearest
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """The model server. `url = "local"` starts our engine; anything else is an OpenAI base URL."""
+
+    url: str = "local"
+    model: str = "smollm2-135m"
+    """Name from `agentmem models`, a GGUF file or safetensors folder; or the server's model id."""
+    mode: str = "bf16"
+    threads: int = 0
+    """0: as many as the machine has cores."""
+    window_tokens: int = 0
+    """0: the model's own."""
+    embedder: str = "minilm-l6"
+    embed_url: str = ""
+    """Empty: the same server as `url`."""
+    api_key_env: str = "OPENAI_API_KEY"
+    """Name of the variable that holds a foreign server's key."""
+    start_timeout_s: float = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerSpec:
+    """How questions are asked of the reader model."""
+
+    k: int = 10
+    k_overflow: int = 5
+    """Entries when ten would overflow the window."""
+    max_tokens: int = 48
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCalls:
+    """What the gateway does to every call, in one place."""
+
+    sampling: Literal["fixed", "native"] = "fixed"
+    temperature: float = 0.0
+    constrain: Literal["off", "tools", "all"] = "tools"
+    upstream_timeout_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsSpec:
+    """Caps given to every system, and time-outs of the worker's verbs."""
+
+    max_output_tokens: int = 256
+    max_tool_loops: int = 8
+    request_timeout_s: float = 600.0
+    open_timeout_s: float = 180.0
+    unit_timeout_s: float = 1800.0
+    query_timeout_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """How the loop runs."""
+
+    seed: int = 7
+    reference_rows: bool = True
+    """Also ask the reader with no memory and with the evidence itself."""
+    quiet_s: float = 0.2
+    """Quiet interval that closes a construction."""
+    quiet_timeout_s: float = 120.0
+    frozen_clock: bool = True
+    snapshot_every: int = 4
+    """Units between two snapshots of a store; a killed run loses at most this many."""
+    order: Literal["listed", "shuffled"] = "listed"
+    warm_up: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class MeterSpec:
+    """Sampling and the energy model (used only where no counter is readable)."""
+
+    hz: float = 10.0
+    w_per_core: tuple[float, float, float] = (2.0, 4.0, 8.0)
+    """Watts per busy hardware thread: low, mid, high. An assumption, printed as such."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One run's complete specification."""
+
+    name: str = "unnamed"
+    description: str = ""
+    systems: tuple[str, ...] = ("long_context", "bm25", "embedrag")
+    workload: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of `workloads.base.WorkloadSpec`."""
+    engine: EngineSpec = field(default_factory=EngineSpec)
+    answer: AnswerSpec = field(default_factory=AnswerSpec)
+    calls: ModelCalls = field(default_factory=ModelCalls)
+    limits: LimitsSpec = field(default_factory=LimitsSpec)
+    run: RunSpec = field(default_factory=RunSpec)
+    meters: MeterSpec = field(default_factory=MeterSpec)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """`[options.<system>]`: passed to that system's adapter unread."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready form, defaults filled in; what the identity hash and manifest hold."""
+        return typing.cast("dict[str, Any]", json.loads(json.dumps(dataclasses.asdict(self))))
+
+
+def profiles_dir() -> Path:
+    """Folder of the bundled profiles: `profiles/` of a checkout, or the wheel's copy."""
+    here = Path(__file__).resolve().parent
+    bundled = here / "_bundled" / "profiles"
+    return bundled if bundled.is_dir() else here.parent / "profiles"
+
+
+def find(name: str) -> Path:
+    """Path of a profile given by name or path; UsageError names the nearest known one."""
+    path = Path(name)
+    if path.suffix == ".toml" or os.sep in name:
+        if not path.is_file():
+            raise UsageError(f"no profile at {name}")
+        return path
+    known = sorted(p.stem for p in profiles_dir().glob("*.toml"))
+    if name not in known:
+        raise UsageError(f"no profile named {name!r}; {nearest(name, known)}")
+    return profiles_dir() / f"{name}.toml"
+
+
+def load(name: str, overrides: Mapping[str, Any] | None = None) -> Profile:
+    """Read a profile by name or path and apply dotted `overrides`.
+
+    Raises UsageError for a missing file, broken TOML, an unknown key or a wrong type.
+    """
+    path = find(name)
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
+        raise UsageError(f"{path}: not valid TOML: {err}") from None
+    except OSError as err:
+        raise UsageError(f"{path}: cannot be read: {err.strerror}") from None
+    data.setdefault("name", path.stem)
+    for key, value in (overrides or {}).items():
+        _put(data, key.split("."), value, key)
+    return parse(data, str(path))
+
+
+def parse(data: Mapping[str, Any], where: str = "profile") -> Profile:
+    """Profile from plain data, every key checked."""
+    profile: Profile = _build(Profile, data, where, "")
+    if not profile.systems:
+        raise UsageError(f"{where}: `systems` is empty")
+    if len(set(profile.systems)) != len(profile.systems):
+        raise UsageError(f"{where}: `systems` names one system twice")
+    return profile
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """`key=value` of `--set`; the value is read as TOML, else taken as a string."""
+    key, eq, raw = text.partition("=")
+    if not eq or not key.strip():
+        raise UsageError(f"--set takes key=value, for example answer.k=5; got {text!r}")
+    try:
+        value = tomllib.loads(f"v = {raw}")["v"]
+    except tomllib.TOMLDecodeError:
+        value = raw.strip()
+    return key.strip(), value
+
+
+def _put(data: dict[str, Any], path: list[str], value: Any, whole: str) -> None:
+    node = data
+    for part in path[:-1]:
+        node = node.setdefault(part, {})
+        if not isinstance(node, dict):
+            raise UsageError(f"--set {whole}: {part!r} is not a table")
+    node[path[-1]] = value
+
+
+def _build(cls: Any, data: Any, where: str, prefix: str) -> Any:
+    if not isinstance(data, Mapping):
+        raise UsageError(f"{where}: {prefix.rstrip('.') or 'profile'} must be a table")
+    hints = typing.get_type_hints(cls)
+    unknown = [k for k in data if k not in hints]
+    if unknown:
+        key = unknown[0]
+        raise UsageError(f"{where}: unknown key {prefix + key!r}; {nearest(key, list(hints))}")
+    values = {k: _value(hints[k], v, where, prefix + k) for k, v in data.items()}
+    return cls(**values)
+
+
+def _value(hint: Any, value: Any, where: str, key: str) -> Any:
+    if dataclasses.is_dataclass(hint):
+        return _build(hint, value, where, key + ".")
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        if value not in typing.get_args(hint):
+            allowed = ", ".join(map(str, typing.get_args(hint)))
+            raise UsageError(f"{where}: {key} must be one of {allowed}; got {value!r}")
+        return value
+    if origin is tuple:
+        return _tuple(hint, value, where, key)
+    wanted = Mapping if origin not in (None, types.UnionType) else hint
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+        name = "table" if wanted is Mapping else wanted.__name__
+        raise UsageError(f"{where}: {key} must be a {name}; got {value!r}")
+    return value
+
+
+def _tuple(hint: Any, value: Any, where: str, key: str) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise UsageError(f"{where}: {key} must be a list; got {value!r}")
+    args = typing.get_args(hint)
+    if args[-1] is not Ellipsis and len(value) != len(args):
+        raise UsageError(f"{where}: {key} takes {len(args)} values; got {len(value)}")
+    return tuple(_value(args[0], item, where, key) for item in value)

@@ -1,0 +1,178 @@
+"""The model server a run talks to: our local engine as a child process, or any other by URL."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentmem.errors import EngineError
+from agentmem.modelfiles.fetch import resolve
+from agentmem.profile import EngineSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What a server says about itself; None is unknown."""
+
+    url: str
+    """Base URL ending in /v1."""
+    kind: str
+    """local or foreign."""
+    model: str
+    embed_model: str
+    embed_dims: int
+    window_tokens: int
+    mode: str | None
+    backend: str | None
+    weights: str | None
+    threads: int | None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class LocalEngine:
+    """`python -m agentmem.engine` as a child that dies with this process."""
+
+    def __init__(self, spec: EngineSpec, log: Path) -> None:
+        self._log = log
+        self._spec = spec
+        args = [sys.executable, "-m", "agentmem.engine", "--port", "0", "--mode", spec.mode]
+        args += ["--model", str(resolve(spec.model)), "--embedder", str(resolve(spec.embedder))]
+        args += ["--parent-pid", str(os.getpid())]
+        args += ["--threads", str(spec.threads)] if spec.threads else []
+        args += ["--window", str(spec.window_tokens)] if spec.window_tokens else []
+        with log.open("ab") as sink:
+            self.process = subprocess.Popen(
+                args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=sink, env=_env()
+            )
+        try:
+            self.url = self._ready()["url"]
+        except BaseException:
+            self.stop()
+            raise
+
+    def _ready(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        deadline = time.monotonic() + self._spec.start_timeout_s
+        while time.monotonic() < deadline:
+            if select.select([self.process.stdout], [], [], 0.2)[0]:
+                line = self.process.stdout.readline()
+                if line:
+                    return _parse_ready(line)
+            if self.process.poll() is not None:
+                raise EngineError(f"the local engine did not start: {self.last_line()}")
+        raise EngineError(
+            f"the local engine was not ready after {self._spec.start_timeout_s:.0f} s; see {self._log}"
+        )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def last_line(self) -> str:
+        """Last line of the engine's log, for an error message."""
+        lines = self._log.read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else f"exit code {self.process.poll()}"
+
+    def stop(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+def _env() -> dict[str, str]:
+    # The package may run from a checkout that is not installed.
+    root = str(Path(__file__).resolve().parent.parent.parent)
+    path = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{path}" if path else root}
+
+
+def _parse_ready(line: bytes) -> dict[str, Any]:
+    try:
+        ready: dict[str, Any] = json.loads(line)
+        ready["url"]
+    except (ValueError, KeyError, TypeError):
+        raise EngineError(f"the local engine said {line[:200]!r} instead of being ready") from None
+    return ready
+
+
+def facts(url: str, embed_url: str, spec: EngineSpec, kind: str) -> ServerFacts:
+    """Ask the server(s) what they serve; EngineError says which URL is dead or lacks a model."""
+    chat = _models(url, spec)
+    embed = chat if embed_url == url else _models(embed_url, spec)
+    served = _pick(chat, "chat", None if kind == "local" else spec.model, url)
+    embedder = _pick(embed, "embedding", None if kind == "local" else spec.embedder, embed_url)
+    ours = served.get("agentmem") or {}
+    window = spec.window_tokens or served.get("max_model_len")
+    if not window:
+        raise EngineError(f"{url} does not say its context window; set engine.window_tokens")
+    return ServerFacts(
+        url, kind, served["id"], embedder["id"], _dims(embed_url, embedder["id"], spec),
+        int(window), ours.get("mode"), ours.get("backend"), ours.get("weights"), ours.get("threads"),
+    )  # fmt: skip
+
+
+def _models(url: str, spec: EngineSpec) -> list[dict[str, Any]]:
+    reply = fetch_json(f"{url}/models", None, spec.api_key_env, 30.0)
+    models = reply.get("data")
+    if not isinstance(models, list) or not models:
+        raise EngineError(f"{url}/models lists no model; is it an OpenAI-compatible /v1 address?")
+    return [m for m in models if isinstance(m, dict) and "id" in m]
+
+
+def _pick(models: list[dict[str, Any]], kind: str, wanted: str | None, url: str) -> dict[str, Any]:
+    if wanted is None:
+        typed = [m for m in models if m.get("kind", m.get("agentmem", {}).get("kind")) == kind]
+        return typed[0] if typed else models[0]
+    for model in models:
+        if model["id"] == wanted:
+            return model
+    served = ", ".join(m["id"] for m in models)
+    key = "engine.model" if kind == "chat" else "engine.embedder"
+    raise EngineError(f"{url} does not serve {wanted!r} (it has {served}); set {key}")
+
+
+def _dims(url: str, model: str, spec: EngineSpec) -> int:
+    body = {"model": model, "input": ["width"]}
+    reply = fetch_json(f"{url}/embeddings", body, spec.api_key_env, 120.0)
+    return len(reply["data"][0]["embedding"])
+
+
+def fetch_json(url: str, body: Any, key_env: str, timeout_s: float) -> dict[str, Any]:
+    """One JSON request straight to a model server; EngineError in one line when it fails."""
+    data = None if body is None else json.dumps(body).encode()
+    headers = {"Content-Type": "application/json"}
+    if key := os.environ.get(key_env):
+        headers["Authorization"] = f"Bearer {key}"
+    try:
+        request = urllib.request.Request(url, data, headers)
+        with urllib.request.urlopen(request, timeout=timeout_s) as reply:
+            parsed = json.load(reply)
+    except urllib.error.HTTPError as err:
+        raise EngineError(
+            f"{url} answered {err.code}: {err.read(200).decode(errors='replace')}"
+        ) from None
+    except (OSError, ValueError) as err:
+        reason = getattr(err, "reason", err)
+        raise EngineError(f"cannot reach a model server at {url}: {reason}") from None
+    if not isinstance(parsed, dict):
+        raise EngineError(f"{url} did not answer with a JSON object")
+    return parsed

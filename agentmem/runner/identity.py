@@ -1,0 +1,51 @@
+"""Run identity: a hash of everything that decides a run's results (R8)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+
+def digest(value: Any) -> str:
+    """sha256 of a JSON value in canonical form."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def tree_digest(
+    folders: Iterable[Path], suffixes: tuple[str, ...] = (".py", ".toml", ".txt")
+) -> str:
+    """sha256 over the names and contents of all source files below `folders`."""
+    hasher = hashlib.sha256()
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            if path.suffix in suffixes and "_bundled" not in path.parts and path.is_file():
+                hasher.update(str(path.relative_to(folder)).encode())
+                hasher.update(hashlib.sha256(path.read_bytes()).digest())
+    return hasher.hexdigest()
+
+
+def run_identity(
+    profile: Mapping[str, Any],
+    workload: Any,
+    engine: Mapping[str, Any],
+    locks: Mapping[str, str],
+    system_folders: Iterable[Path],
+) -> str:
+    """Hash of profile, code, data, models, system locks and kernel backend, 64 hex digits.
+
+    The engine's address is left out: a local engine gets another port every time.
+    """
+    package = Path(__file__).resolve().parent.parent
+    return digest(
+        {
+            "profile": profile,
+            "code": tree_digest([package, *system_folders]),
+            "data": digest(workload),
+            "engine": {k: v for k, v in engine.items() if k not in ("url", "pid")},
+            "locks": dict(locks),
+        }
+    )
