@@ -333,3 +333,5 @@ class Scope:
     history: str
     tenant: str
     fingerprints: tuple[Fingerprint, ...] = field(default=())
+    epoch: int = 0
+    """Rises with every resume; written into the scope's rows."""

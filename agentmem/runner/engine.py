@@ -72,7 +72,7 @@ class LocalEngine:
             if self.process.poll() is not None:
                 raise EngineError(f"the local engine did not start: {self.last_line()}")
         raise EngineError(
-            f"the local engine was not ready after {self._spec.start_timeout_s:.0f} s; see {self._log}"
+            f"the local engine was not ready after {self._spec.start_timeout_s:.0f} s"
         )
 
     @property
@@ -125,9 +125,17 @@ def facts(url: str, embed_url: str, spec: EngineSpec, kind: str) -> ServerFacts:
     if not window:
         raise EngineError(f"{url} does not say its context window; set engine.window_tokens")
     return ServerFacts(
-        url, kind, served["id"], embedder["id"], _dims(embed_url, embedder["id"], spec),
-        int(window), ours.get("mode"), ours.get("backend"), ours.get("weights"), ours.get("threads"),
-    )  # fmt: skip
+        url,
+        kind,
+        served["id"],
+        embedder["id"],
+        _dims(embed_url, embedder["id"], spec),
+        int(window),
+        ours.get("mode"),
+        ours.get("backend"),
+        ours.get("weights"),
+        ours.get("threads"),
+    )
 
 
 def _models(url: str, spec: EngineSpec) -> list[dict[str, Any]]:

@@ -1,0 +1,7 @@
+"""`python -m agentmem`."""
+
+import sys
+
+from agentmem.cli.main import main
+
+sys.exit(main())

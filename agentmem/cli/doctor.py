@@ -1,0 +1,77 @@
+"""`agentmem doctor`: what this machine can run and measure, before anything is run."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+HELP = """\
+Says what can be measured on this machine (counters, energy sources), which models and
+environments are ready, and which kernel backend the engine would use.
+"""
+
+
+def add(verbs: Any) -> None:
+    """Register the verb."""
+    cmd = verbs.add_parser("doctor", help="what this machine can run and measure", description=HELP)
+    cmd.set_defaults(call=call)
+
+
+def call(args: argparse.Namespace) -> int:
+    """Run the verb."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from agentmem.meters.probe import probe
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(width=12)
+    table.add_column()
+    table.add_column(overflow="fold")
+    rows = [(p.what, p.available, p.how) for p in probe()]
+    for what, ready, how in rows + engine_rows() + model_rows() + system_rows():
+        table.add_row(_tag(ready), what, how)
+    Console().print(table)
+    return 0
+
+
+def _tag(ready: bool | None) -> str:
+    return {True: "[green]ready[/green]", False: "[yellow]not here[/yellow]", None: ""}[ready]
+
+
+def engine_rows() -> list[tuple[str, bool | None, str]]:
+    """The kernel backend, and torch."""
+    import torch
+
+    backend = f"torch {torch.__version__}, {torch.get_num_threads()} threads"
+    gpu = torch.cuda.is_available()
+    return [
+        ("engine: cpu", True, backend),
+        ("engine: cuda", gpu, torch.cuda.get_device_name(0) if gpu else "no CUDA device"),
+    ]
+
+
+def model_rows() -> list[tuple[str, bool | None, str]]:
+    """Pinned models in the cache."""
+    from agentmem.modelfiles.fetch import cached
+    from agentmem.modelfiles.registry import MODELS
+
+    rows: list[tuple[str, bool | None, str]] = []
+    for name in MODELS:
+        have = cached(name)
+        rows.append(
+            (f"model: {name}", have, "in the cache" if have else f"agentmem models pull {name}")
+        )
+    return rows
+
+
+def system_rows() -> list[tuple[str, bool | None, str]]:
+    """Memory systems and their environments."""
+    from agentmem.sandbox.environment import status
+    from agentmem.sandbox.specs import discover
+
+    rows: list[tuple[str, bool | None, str]] = []
+    for name, spec in discover().items():
+        state = status(spec)
+        rows.append((f"system: {name}", state in ("ready", "host"), state))
+    return rows

@@ -1,0 +1,105 @@
+"""`agentmem run`: measure, show progress, print the table and where the report lies."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from agentmem import profile as profiles
+from agentmem.cli.live import Live
+from agentmem.profile import Profile
+from agentmem.runner.run import RunOptions, RunResult, run
+
+HELP = """\
+Profiles memory systems as PROFILE says and writes a run folder with a report.
+
+PROFILE is a bundled name (see below) or a path to a TOML file. Stopped at any point, the same
+command goes on where it was; a finished run is shown again at no cost.
+
+examples:
+  agentmem run quickstart
+  agentmem run quickstart --systems bm25,mem0
+  agentmem run quickstart --set answer.max_tokens=64 --set workload.questions=20
+  agentmem run quickstart --workload locomo --set workload.samples='["conv-30"]'
+  agentmem run my.toml --engine http://127.0.0.1:8000/v1 --set engine.model=my-model
+"""
+
+
+def add(verbs: Any) -> None:
+    """Register the verb."""
+    known = ", ".join(sorted(p.stem for p in profiles.profiles_dir().glob("*.toml")))
+    cmd = verbs.add_parser(
+        "run",
+        help="profile memory systems",
+        description=HELP,
+        epilog=f"bundled profiles: {known}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    cmd.add_argument("profile", metavar="PROFILE", help="bundled profile name or TOML file")
+    cmd.add_argument("--systems", metavar="a,b", help="only these systems, in this order")
+    cmd.add_argument("--workload", metavar="NAME", help="workload name, e.g. generated, locomo")
+    cmd.add_argument(
+        "--engine", metavar="local|URL", help="our engine, or an OpenAI-compatible base URL"
+    )
+    cmd.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        dest="settings",
+        help="override any profile key, dotted; repeatable",
+    )
+    cmd.add_argument(
+        "--out", metavar="DIR", type=Path, help="run folder (default: runs/<identity>)"
+    )
+    cmd.add_argument(
+        "--capture", action="store_true", help="also keep the text of every model call"
+    )
+    cmd.add_argument("--port", type=int, default=0, help="gateway port (default: any free one)")
+    cmd.add_argument("--quiet", action="store_true", help="no live progress")
+    cmd.set_defaults(call=call)
+
+
+def overrides(args: argparse.Namespace) -> dict[str, Any]:
+    """Dotted profile keys that the command line sets."""
+    values = dict(profiles.parse_setting(text) for text in args.settings)
+    if args.systems:
+        values["systems"] = [s.strip() for s in args.systems.split(",") if s.strip()]
+    if args.workload:
+        values["workload.name"] = args.workload
+    if args.engine:
+        values["engine.url"] = args.engine
+    return values
+
+
+def call(args: argparse.Namespace) -> int:
+    """Run the verb."""
+    profile: Profile = profiles.load(args.profile, overrides(args))
+    options = RunOptions(args.out, args.capture, args.port)
+    with Live(enabled=not args.quiet) as live:
+        result = run(profile, options, live)
+    show(result)
+    return 0 if result.status == "complete" else 1
+
+
+def show(result: RunResult) -> None:
+    """Print the summary and where to read on."""
+    from rich.console import Console
+
+    from agentmem.analysis.load import load
+    from agentmem.report import build
+    from agentmem.report.console import summary
+
+    console = Console()
+    paths = build([result.path], result.path / "report")
+    console.print(summary(load(result.path)))
+    if not result.fresh:
+        console.print("This run was already complete; nothing was measured again.")
+    if result.status != "complete":
+        console.print(
+            "[bold]Incomplete:[/bold] some work failed (see Failures in the report); "
+            "the same command tries the unfinished systems again."
+        )
+    console.print(f"run     {result.path}", highlight=False, soft_wrap=True)
+    console.print(f"report  {paths.html}", highlight=False, soft_wrap=True)

@@ -1,0 +1,144 @@
+"""What every part of one run shares, and the window that puts work on the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from agentmem.gateway.server import Gateway
+from agentmem.meters.energy import EnergyMeter
+from agentmem.meters.sampler import Sampler
+from agentmem.profile import Profile
+from agentmem.records import Bucket, Failure, Mark, Phase, Row, Window
+from agentmem.runner.engine import LocalEngine, ServerFacts
+from agentmem.runner.folder import RunFolder
+from agentmem.runner.progress import Progress
+from agentmem.runner.reader import Room
+from agentmem.telemetry.journal import Journal
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The parts of a run in progress. Owned by `runner.run`, used by `runner.drive`."""
+
+    profile: Profile
+    run_id: str
+    folder: RunFolder
+    journal: Journal
+    gateway: Gateway
+    sampler: Sampler
+    energy: EnergyMeter
+    clock: Callable[[], float]
+    facts: ServerFacts
+    engine: LocalEngine | None
+    room: Room
+    progress: Progress
+
+    def write(self, row: Row) -> None:
+        self.journal.write(row)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which scope rows belong to."""
+
+    scope: str
+    system: str
+    history: str
+    epoch: int
+
+    def mark(
+        self, ctx: Context, what: str, unit: str | None = None, kept: tuple[str, ...] | None = None
+    ) -> None:
+        """Journal a point that resume relies on, durably."""
+        ctx.write(
+            Mark(self.scope, self.system, self.history, what, unit, ctx.clock(), kept, self.epoch)  # type: ignore[arg-type]
+        )
+        ctx.journal.sync()
+
+    def failure(
+        self,
+        ctx: Context,
+        where: str,
+        unit: str | None,
+        kind: str,
+        message: str,
+        last: str | None = None,
+    ) -> None:
+        """Journal something that went wrong and was lived through, and say so."""
+        ctx.write(
+            Failure(
+                self.scope,
+                self.system,
+                self.history,
+                where,
+                unit,
+                kind,
+                message,
+                last,
+                ctx.clock(),
+                self.epoch,
+            )
+        )
+        at = f" {unit}" if unit else ""
+        ctx.progress.note(f"{self.system}: {where}{at} failed ({kind}): {message.splitlines()[0]}")
+
+
+@contextmanager
+def window(
+    ctx: Context,
+    place: Place,
+    phase: Phase | None,
+    bucket: Bucket,
+    unit: str | None,
+    quiet_s: float,
+) -> Iterator[None]:
+    """Book all calls of the scope made inside to (phase, bucket, unit), and time the work.
+
+    Closes when nothing is in flight and `quiet_s` have passed without a request; the interval
+    itself is recorded as quiet, not as work. The row is written also when the body raises.
+    """
+    ctx.gateway.set_phase(place.scope, phase, bucket, unit)
+    worker = f"worker:{place.system}"
+    roles = (worker, "engine", "gateway")
+    start, before = ctx.clock(), [ctx.sampler.reading(r) for r in roles]
+    joules = ctx.energy.read()
+    try:
+        yield
+    finally:
+        waited = ctx.gateway.wait_quiet(place.scope, quiet_s, ctx.profile.run.quiet_timeout_s)
+        after = [ctx.sampler.reading(r) for r in roles]
+        end, energy = ctx.clock(), ctx.energy.since(joules)
+        cpu = [_delta(a, b, "cpu_s") for a, b in zip(before, after, strict=True)]
+        wait = [_delta(a, b, "wait_s") for a, b in zip(before, after, strict=True)]
+        ctx.write(
+            Window(
+                place.scope,
+                place.system,
+                place.history,
+                phase,
+                bucket,
+                unit,
+                start,
+                end,
+                min(quiet_s, waited if waited is not None else ctx.profile.run.quiet_timeout_s),
+                cpu[0],
+                cpu[1],
+                cpu[2],
+                wait[0],
+                wait[1],
+                energy.joules,
+                energy.source,
+                energy.scope,
+                place.epoch,
+            )
+        )
+        if waited is None:
+            limit = ctx.profile.run.quiet_timeout_s
+            place.failure(ctx, "quiet", unit, "not_quiet", f"calls still in flight after {limit} s")
+
+
+def _delta(before: object, after: object, field: str) -> float | None:
+    first, last = getattr(before, field, None), getattr(after, field, None)
+    return None if first is None or last is None else max(last - first, 0.0)

@@ -1,0 +1,76 @@
+"""Everything that can fail before a second is measured: systems, models, workload, identity."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from agentmem.errors import UsageError, nearest
+from agentmem.modelfiles.fetch import fetch
+from agentmem.modelfiles.registry import MODELS
+from agentmem.profile import Profile
+from agentmem.runner.progress import Progress
+from agentmem.sandbox.environment import Environment, ensure
+from agentmem.sandbox.specs import SystemSpec, discover
+from agentmem.workloads.base import Workload, WorkloadSpec
+from agentmem.workloads.registry import build
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a run is made of, ready to go."""
+
+    profile: Profile
+    systems: tuple[SystemSpec, ...]
+    """In running order."""
+    environments: dict[str, Environment]
+    workload: Workload
+
+
+def choose(profile: Profile) -> tuple[SystemSpec, ...]:
+    """Specs of the profile's systems in running order; UsageError for an unknown name."""
+    known = discover()
+    for name in (*profile.systems, *profile.options):
+        if name not in known:
+            raise UsageError(f"no memory system named {name!r}; {nearest(name, list(known))}")
+    names = list(profile.systems)
+    if profile.run.order == "shuffled":
+        random.Random(profile.run.seed).shuffle(names)
+    return tuple(known[name] for name in names)
+
+
+def pull_models(profile: Profile, progress: Progress) -> None:
+    """Fetch the pinned models a local engine needs; a path or a fetched model costs nothing."""
+    if profile.engine.url != "local":
+        return
+    for name in (profile.engine.model, profile.engine.embedder):
+        if name in MODELS:
+            fetch(name, on_progress=progress.note)
+
+
+def prepare(profile: Profile, progress: Progress) -> Prepared:
+    """Check, fetch and build; raises AgentMemError with one line that says what to do."""
+    systems = choose(profile)
+    spec = WorkloadSpec.parse(profile.workload)
+    pull_models(profile, progress)
+    workload = build(spec)
+    environments = {s.name: ensure(s, progress.note) for s in systems}
+    return Prepared(profile, systems, environments, workload)
+
+
+def describe(workload: Workload) -> dict[str, Any]:
+    """The manifest's entry for a workload."""
+    return {
+        "name": workload.name,
+        "params": dict(workload.params),
+        "histories": {
+            h.history: {
+                "units": len(h.units),
+                "questions": len(h.questions),
+                "source_tokens": h.source_tokens,
+                "source_chars": h.source_chars,
+            }
+            for h in workload.histories
+        },
+    }
