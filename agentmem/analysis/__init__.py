@@ -1,0 +1,1 @@
+"""Reading a run: rows to frames, frames to phases, scores, tables and accounting checks."""

@@ -1,0 +1,57 @@
+"""Read a run folder's two files: `manifest.json` and the append-only `journal.jsonl`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from agentmem.errors import DataError
+from agentmem.records import RUN_FORMAT, Row, from_json
+
+READABLE_FORMATS = tuple(v for v in (RUN_FORMAT - 1, RUN_FORMAT) if v > 0)
+"""A reader takes its own format and the previous one."""
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The run's manifest. DataError when missing, not JSON, or of a format not readable here."""
+    path = folder / "manifest.json"
+    if not path.is_file():
+        raise DataError(f"{folder} is not a run folder: it has no manifest.json")
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # covers bad UTF-8 as well
+        raise DataError(f"{path} is not valid JSON ({error})") from error
+    if not isinstance(manifest, dict):
+        raise DataError(f"{path} does not hold a JSON object")
+    found = manifest.get("format")
+    if found not in READABLE_FORMATS:
+        readable = ", ".join(map(str, READABLE_FORMATS))
+        raise DataError(f"{path} has run format {found!r}; this version reads {readable}")
+    return manifest
+
+
+def read_journal(folder: Path) -> list[Row]:
+    """All rows in file order. A torn last line is left out; any other bad line is a DataError."""
+    path = folder / "journal.jsonl"
+    if not path.is_file():
+        raise DataError(f"{folder} has no journal.jsonl: nothing was recorded")
+    *lines, tail = path.read_bytes().split(b"\n")
+    rows = [_row(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    return rows + _torn(tail)
+
+
+def _row(path: Path, number: int, line: bytes) -> Row:
+    try:
+        return from_json(json.loads(line))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"unknown row {error}" if isinstance(error, KeyError) else str(error)
+        raise DataError(f"{path}, line {number}: not a journal row ({reason})") from error
+
+
+def _torn(tail: bytes) -> list[Row]:
+    """The unterminated last line: a row if it is whole, nothing if a kill cut it short."""
+    try:
+        return [from_json(json.loads(tail))] if tail.strip() else []
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return []
