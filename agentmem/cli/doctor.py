@@ -53,12 +53,12 @@ def engine_rows() -> list[tuple[str, bool | None, str]]:
 
 def model_rows() -> list[tuple[str, bool | None, str]]:
     """Pinned models in the cache."""
-    from agentmem.modelfiles.fetch import cached
+    from agentmem.modelfiles.fetch import is_fetched
     from agentmem.modelfiles.registry import MODELS
 
     rows: list[tuple[str, bool | None, str]] = []
     for name in MODELS:
-        have = cached(name)
+        have = is_fetched(name)
         rows.append(
             (f"model: {name}", have, "in the cache" if have else f"agentmem models pull {name}")
         )

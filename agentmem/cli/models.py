@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from agentmem.cli.say import sayer
 from agentmem.errors import UsageError, nearest
-from agentmem.modelfiles.fetch import cached, fetch
+from agentmem.modelfiles.fetch import fetch, is_fetched
 from agentmem.modelfiles.registry import MODELS
 
 HELP = """\
@@ -40,7 +41,7 @@ def call(args: argparse.Namespace) -> int:
     for name in args.names or DEFAULTS:
         if name not in MODELS:
             raise UsageError(f"no model named {name!r}; {nearest(name, list(MODELS))}")
-        path = fetch(name, on_progress=lambda text: print(f"  {text}"))
+        path = fetch(name, on_progress=sayer())
         print(f"{name:24} {path}")
     return 0
 
@@ -55,6 +56,6 @@ def show() -> None:
         table.add_column(head, justify="right" if head in ("MB", "window") else "left")
     for name, pin in MODELS.items():
         size, window = f"{pin.size_bytes / 1e6:.0f}", f"{pin.window:,}"
-        have = "yes" if cached(name) else "no"
+        have = "yes" if is_fetched(name) else "no"
         table.add_row(name, pin.kind, pin.arch, size, window, pin.licence, have)
     Console().print(table)

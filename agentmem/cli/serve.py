@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from agentmem.cli.say import sayer
 from agentmem.engine.server import serve
 from agentmem.modelfiles.fetch import fetch, resolve
 from agentmem.modelfiles.registry import MODELS
@@ -43,7 +44,7 @@ def call(args: argparse.Namespace) -> int:
     """Run the verb."""
     for name in (args.model, args.embedder):
         if name in MODELS:
-            fetch(name, on_progress=lambda text: print(f"  {text}"))
+            fetch(name, on_progress=sayer())
     embedder = resolve(args.embedder) if args.embedder else None
     return serve(
         resolve(args.model),

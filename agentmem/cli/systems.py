@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from agentmem.cli.say import sayer
 from agentmem.errors import UsageError, nearest
 from agentmem.sandbox.environment import ensure, status
 from agentmem.sandbox.specs import SystemSpec, discover
@@ -60,7 +61,7 @@ def call(args: argparse.Namespace) -> int:
 def install(specs: list[SystemSpec]) -> int:
     """Build every environment, saying what happens."""
     for spec in specs:
-        env = ensure(spec, lambda text: print(f"  {text}"))
+        env = ensure(spec, sayer())
         print(f"{spec.name:16} ready  {env.path}")
     return 0
 
@@ -75,6 +76,10 @@ def show(specs: list[SystemSpec]) -> None:
         table.add_column(head, overflow="fold")
     for spec in specs:
         table.add_row(
-            spec.name, spec.title, spec.paradigm, spec.upstream or "built in", status(spec)
+            spec.name,
+            spec.title,
+            spec.paradigm,
+            spec.upstream.package if spec.upstream else "built in",
+            status(spec),
         )
     Console().print(table)

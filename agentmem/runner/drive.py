@@ -26,7 +26,7 @@ MAX_RESTARTS = 3
 """A worker that dies more often than this in one scope ends that scope."""
 
 
-class ScopeLost(Exception):
+class ScopeLostError(Exception):
     """The scope cannot go on; its failure is already on record."""
 
 
@@ -66,7 +66,7 @@ class Drive:
             self._question()
             self._footprint("closed")
             self.place.mark(ctx, "done")
-        except ScopeLost:
+        except ScopeLostError:
             return False
         finally:
             self._close()
@@ -119,7 +119,7 @@ class Drive:
             worker.open(endpoints, caps, timeout_s=limits.open_timeout_s)
         except WorkerFailure as err:
             self._record("open", None, err)
-            raise ScopeLost from None
+            raise ScopeLostError from None
 
     def _construct(self) -> None:
         ctx, units = self.ctx, self.history.units
@@ -212,7 +212,7 @@ class Drive:
     def _call(self, where: str, unit: str | None, verb: Callable[[Worker], T]) -> T | None:
         """Run one verb; a failure is recorded, a dead worker restarted; None when it failed."""
         if self.worker is None:
-            raise ScopeLost
+            raise ScopeLostError
         try:
             return verb(self.worker)
         except WorkerFailure as err:
@@ -229,7 +229,7 @@ class Drive:
             self.place.failure(
                 self.ctx, "worker", None, "gave_up", f"worker failed {self.restarts} times"
             )
-            raise ScopeLost
+            raise ScopeLostError
         self._start()
 
     def _check_engine(self) -> None:

@@ -30,7 +30,7 @@ def tree_digest(
 
 def run_identity(
     profile: Mapping[str, Any],
-    workload: Any,
+    data_hash: str,
     engine: Mapping[str, Any],
     locks: Mapping[str, str],
     system_folders: Iterable[Path],
@@ -44,7 +44,7 @@ def run_identity(
         {
             "profile": profile,
             "code": tree_digest([package, *system_folders]),
-            "data": digest(workload),
+            "data": data_hash,
             "engine": {k: v for k, v in engine.items() if k not in ("url", "pid")},
             "locks": dict(locks),
         }

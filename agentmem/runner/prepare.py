@@ -46,17 +46,33 @@ def pull_models(profile: Profile, progress: Progress) -> None:
         return
     for name in (profile.engine.model, profile.engine.embedder):
         if name in MODELS:
-            fetch(name, on_progress=progress.note)
+            fetch(name, on_progress=lambda what, _part: progress.note(what))
 
 
 def prepare(profile: Profile, progress: Progress) -> Prepared:
     """Check, fetch and build; raises AgentMemError with one line that says what to do."""
     systems = choose(profile)
-    spec = WorkloadSpec.parse(profile.workload)
+    spec = WorkloadSpec.from_mapping(profile.workload)
     pull_models(profile, progress)
     workload = build(spec)
     environments = {s.name: ensure(s, progress.note) for s in systems}
     return Prepared(profile, systems, environments, workload)
+
+
+def system_row(spec: SystemSpec, env: Environment) -> dict[str, Any]:
+    """The manifest's entry for a system."""
+    upstream = spec.upstream
+    return {
+        "title": spec.title,
+        "taxonomy": {"paradigm": spec.paradigm, **spec.taxonomy},
+        "lock": env.lock_hash,
+        "environment": spec.environment,
+        "upstream": f"{upstream.package} {upstream.version or ''}".strip() if upstream else None,
+        "fidelity": spec.fidelity,
+        "passthrough": spec.passthrough,
+        "stores_records": spec.stores_records,
+        "code": spec.code_hash,
+    }
 
 
 def describe(workload: Workload) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,14 @@ from agentmem.runner.context import Context
 from agentmem.runner.drive import Drive, scope_id
 from agentmem.runner.engine import LocalEngine, ServerFacts, facts
 from agentmem.runner.folder import RunFolder
-from agentmem.runner.identity import digest, run_identity
-from agentmem.runner.prepare import Prepared, describe, prepare
+from agentmem.runner.identity import run_identity
+from agentmem.runner.prepare import Prepared, describe, prepare, system_row
 from agentmem.runner.progress import Progress
 from agentmem.runner.reader import Room
 from agentmem.runner.resume import progressed
 from agentmem.telemetry.journal import Journal, read_rows
 from agentmem.telemetry.tables import write_tables
+from agentmem.workloads.base import content_hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +227,7 @@ def _server(
 
 def _identity(prepared: Prepared, server: ServerFacts) -> str:
     locks = {name: env.lock_hash for name, env in prepared.environments.items()}
-    data = [asdict(h) for h in prepared.workload.histories]
+    data = content_hash(prepared.workload)
     return run_identity(
         prepared.profile.as_dict(),
         data,
@@ -255,13 +256,14 @@ def _manifest(prepared: Prepared, server: ServerFacts, identity: str) -> dict[st
         "agentmem": agentmem.__version__,
         "profile": profile.as_dict(),
         "systems": {
-            s.name: {**s.manifest(), "lock": prepared.environments[s.name].lock_hash}
+            s.name: system_row(s, prepared.environments[s.name])
+            for s in prepared.systems
             for s in prepared.systems
         },
         "order": [s.name for s in prepared.systems],
         "engine": server.as_dict(),
         "embedder": {"model": server.embed_model, "dims": server.embed_dims},
-        "workload": {**describe(prepared.workload), "data_hash": _data_hash(prepared)},
+        "workload": {**describe(prepared.workload), "data_hash": content_hash(prepared.workload)},
         "machine": host_facts(),
         "energy": {
             "source": meter.source,
@@ -270,10 +272,6 @@ def _manifest(prepared: Prepared, server: ServerFacts, identity: str) -> dict[st
         },
         "notes": [],
     }
-
-
-def _data_hash(prepared: Prepared) -> str:
-    return digest([asdict(h) for h in prepared.workload.histories])
 
 
 @contextmanager
