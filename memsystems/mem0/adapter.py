@@ -229,7 +229,7 @@ def _date(at: str) -> str:
 
 
 class ErrorLog(logging.Handler):
-    """Keeps what Mem0 says failed when it logs an error instead of raising it, without the texts."""
+    """Keeps what failed where Mem0 logs an error instead of raising it; texts are left out."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
