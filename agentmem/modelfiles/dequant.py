@@ -62,7 +62,7 @@ def _nibbles(packed: U8) -> U8:
 
 def _fifth_bits(words: U8) -> U8:
     """Bit i of a little-endian 32-bit word as value 16: [n, 4] -> [n, 32]."""
-    return np.unpackbits(words, axis=1, bitorder="little") << 4
+    return np.unpackbits(words, axis=1, bitorder="little") << np.uint8(4)
 
 
 def _f32(blocks: U8) -> F32:
@@ -143,18 +143,18 @@ def _q4_k(blocks: U8) -> F32:
 
 def _q5_k(blocks: U8) -> F32:
     shifts = np.arange(8, dtype=np.uint8).reshape(1, 8, 1)
-    fifth = ((blocks[:, 16:48].reshape(-1, 1, 32) >> shifts) & 1) << 4
+    fifth = ((blocks[:, 16:48].reshape(-1, 1, 32) >> shifts) & np.uint8(1)) << np.uint8(4)
     return _k_affine(blocks, _k_nibbles(blocks[:, 48:]) | fifth)
 
 
 def _q6_k(blocks: U8) -> F32:
-    low = blocks[:, :128].reshape(-1, 2, 1, 64)
-    low = np.concatenate((low & 0x0F, low >> 4), axis=2).reshape(-1, 8, 32)
+    halves = blocks[:, :128].reshape(-1, 2, 1, 64)
+    low = np.concatenate((halves & 0x0F, halves >> 4), axis=2).reshape(-1, 8, 32)
     shifts = np.array([0, 2, 4, 6], dtype=np.uint8).reshape(1, 1, 4, 1)
-    high = (blocks[:, 128:192].reshape(-1, 2, 1, 32) >> shifts) & 3
-    codes = (low | (high.reshape(-1, 8, 32) << 4)).view(np.int8) - np.int8(32)
+    high = (blocks[:, 128:192].reshape(-1, 2, 1, 32) >> shifts) & np.uint8(3)
+    codes = (low | (high.reshape(-1, 8, 32) << np.uint8(4))).view(np.int8) - np.int8(32)
     scales = blocks[:, 192:208].view(np.int8).astype(np.float32) * _f16(blocks[:, 208:])
-    out = codes.reshape(-1, 16, 16).astype(np.float32)
+    out: F32 = codes.reshape(-1, 16, 16).astype(np.float32)
     out *= scales[:, :, None]
     return out
 

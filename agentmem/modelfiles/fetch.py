@@ -85,6 +85,14 @@ def resolve(name_or_path: str | Path) -> Path:
     raise DataError(f"{name!r} is neither a model nor a path; {nearest(name, list(MODELS))}")
 
 
+def model_name(path: Path) -> str:
+    """A short name for a model: the pinned one, the folder's, or the file's without its ending."""
+    pin = _pin_of(path)
+    if pin is not None:
+        return pin.name
+    return path.stem if path.suffix == ".gguf" else path.resolve().name
+
+
 def verify(path: str | Path) -> str:
     """sha256 of a model's files; DataError when a pinned file is not what it should be.
 
