@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from agentmem.errors import DataError
-from agentmem.records import RUN_FORMAT, Row, from_json
+from agentmem.records import RUN_FORMAT, Row
+from agentmem.telemetry.journal import read_rows
 
 READABLE_FORMATS = tuple(v for v in (RUN_FORMAT - 1, RUN_FORMAT) if v > 0)
 """A reader takes its own format and the previous one."""
@@ -32,26 +33,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_journal(folder: Path) -> list[Row]:
-    """All rows in file order. A torn last line is left out; any other bad line is a DataError."""
+    """All rows in file order, a torn last line left out. DataError for any other bad line."""
     path = folder / "journal.jsonl"
     if not path.is_file():
         raise DataError(f"{folder} has no journal.jsonl: nothing was recorded")
-    *lines, tail = path.read_bytes().split(b"\n")
-    rows = [_row(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    return rows + _torn(tail)
-
-
-def _row(path: Path, number: int, line: bytes) -> Row:
-    try:
-        return from_json(json.loads(line))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = f"unknown row {error}" if isinstance(error, KeyError) else str(error)
-        raise DataError(f"{path}, line {number}: not a journal row ({reason})") from error
-
-
-def _torn(tail: bytes) -> list[Row]:
-    """The unterminated last line: a row if it is whole, nothing if a kill cut it short."""
-    try:
-        return [from_json(json.loads(tail))] if tail.strip() else []
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return []
+    return read_rows(path)

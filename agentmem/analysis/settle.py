@@ -15,6 +15,7 @@ from agentmem.records import (
     CallBegin,
     Failure,
     Footprint,
+    Mark,
     Query,
     Reattribution,
     Row,
@@ -49,40 +50,71 @@ def of_type(rows: Iterable[Row], kind: type[T]) -> list[T]:
 def settle(rows: Sequence[Row]) -> Settled:
     """Rows by type, with phases and buckets final."""
     raw = of_type(rows, Call)
-    newest = _newest_epochs(rows)
+    epochs = Epochs.of(rows)
     moves = {row.call_id: row for row in of_type(rows, Reattribution)}
     ended = {call.call_id for call in raw}
     still_open = [_open_call(b) for b in of_type(rows, CallBegin) if b.call_id not in ended]
     calls = [_move(call, moves.get(call.call_id)) for call in (*raw, *still_open)]
     return Settled(
-        calls=tuple(_waste(call, newest) for call in calls),
+        calls=tuple(_waste(call, epochs) for call in calls),
         booked={call.call_id: call.phase for call in (*raw, *still_open)},
-        windows=tuple(_waste(window, newest) for window in of_type(rows, Window)),
-        units=_latest(of_type(rows, Unit), lambda u: (u.scope, u.unit)),
-        queries=_latest(of_type(rows, Query), lambda q: (q.scope, q.question_id)),
+        windows=tuple(_waste(window, epochs) for window in of_type(rows, Window)),
+        units=_latest(
+            [u for u in of_type(rows, Unit) if epochs.stands(u.scope, u.unit, u.epoch)],
+            lambda u: (u.scope, u.unit),
+        ),
+        queries=_latest(
+            [q for q in of_type(rows, Query) if epochs.stands(q.scope, q.question_id, q.epoch)],
+            lambda q: (q.scope, q.question_id),
+        ),
         samples=tuple(of_type(rows, Sample)),
         footprints=_latest(of_type(rows, Footprint), lambda f: (f.scope, f.store, f.at)),
         failures=tuple(of_type(rows, Failure)),
     )
 
 
-def _newest_epochs(rows: Iterable[Row]) -> dict[tuple[str, str], int]:
-    """Newest epoch in which each (scope, unit or question) was worked on."""
-    newest: dict[tuple[str, str], int] = {}
-    for row in rows:
-        if isinstance(row, Call | CallBegin | Window) and row.unit is not None:
-            key = (row.scope, row.unit)
-            newest[key] = max(newest.get(key, 0), row.epoch)
-    return newest
+FLUSH = "flush"
+"""Unit name of the flush that ends a construction; done once, however often a scope is resumed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Epochs:
+    """Which work of earlier epochs still stands."""
+
+    newest: Mapping[tuple[str, str | None], int]
+    """Newest epoch per scope and unit or question; None stands for a scope's set-up."""
+    resumed: Mapping[str, tuple[tuple[int, frozenset[str]], ...]]
+    """Per scope: epochs that resumed it and what they kept of the ones before."""
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Epochs:
+        newest: dict[tuple[str, str | None], int] = {}
+        resumed: dict[str, tuple[tuple[int, frozenset[str]], ...]] = {}
+        for row in rows:
+            if isinstance(row, Call | CallBegin | Window) and (row.unit or row.bucket == "setup"):
+                key = (row.scope, row.unit)
+                newest[key] = max(newest.get(key, 0), row.epoch)
+            if isinstance(row, Mark) and row.what == "resumed":
+                kept = (row.epoch, frozenset(row.kept or ()))
+                resumed[row.scope] = (*resumed.get(row.scope, ()), kept)
+        return cls(newest, resumed)
+
+    def stands(self, scope: str, unit: str | None, epoch: int) -> bool:
+        """Whether work on this unit in this epoch was neither done again nor rolled back."""
+        if self.newest.get((scope, unit), 0) > epoch:
+            return False
+        later = (kept for since, kept in self.resumed.get(scope, ()) if since > epoch)
+        return unit in (None, FLUSH) or all(unit in kept for kept in later)
 
 
 W = TypeVar("W", Call, Window)
 
 
-def _waste(row: W, newest: Mapping[tuple[str, str], int]) -> W:
-    """A row of a unit that a later epoch did again moves to bucket "wasted"."""
-    again = row.unit is not None and newest[(row.scope, row.unit)] > row.epoch
-    return replace(row, bucket="wasted") if again else row
+def _waste(row: W, epochs: Epochs) -> W:
+    """A row of work that a kill made useless moves to bucket "wasted"."""
+    nameless = row.unit is None and row.bucket != "setup"
+    stands = nameless or epochs.stands(row.scope, row.unit, row.epoch)
+    return row if stands else replace(row, bucket="wasted")
 
 
 def _move(call: Call, to: Reattribution | None) -> Call:

@@ -301,7 +301,8 @@ def write_run(
     rows = build_rows()
     rows = doctor(rows) if doctor else rows
     lines = [json.dumps(to_json(row)) for row in rows]
-    (folder / "journal.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    text = "".join(f"{line}\n" for line in lines)
+    (folder / "journal.jsonl").write_text(text, encoding="utf-8")
     (folder / "manifest.json").write_text(json.dumps(manifest() | (changes or {})))
     return folder
 

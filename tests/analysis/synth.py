@@ -15,6 +15,22 @@ SYSTEMS = {
     "embedrag": "embedRAG",
     "mem0": "Mem0",
 }
+TAXONOMY_KEYS = (
+    "agentic",
+    "construction_llm",
+    "construction_embeds",
+    "structured_records",
+    "store",
+    "retrieval_llm",
+    "retrieval_flow",
+    "mutability",
+)
+TAXONOMIES = {
+    "long_context": ("I", "no", "no", "no", "no", "raw context", "no", "whole history", "append"),
+    "bm25": ("II", "no", "no", "no", "no", "inverted index", "no", "lexical top-k", "append"),
+    "embedrag": ("II", "no", "no", "yes", "no", "dense index", "no", "dense top-k", "append"),
+    "mem0": ("III.b", "no", "yes", "yes", "yes", "fact store", "no", "fact top-k", "consolidate"),
+}
 QUESTION_COUNT = 10
 
 
@@ -96,21 +112,11 @@ def moved(call_id: str, phase: str) -> Reattribution:
 
 
 def manifest() -> dict[str, Any]:
-    taxonomy = {
-        "paradigm": "II flat RAG",
-        "agent_decides": "no",
-        "construction_llm": "no",
-        "construction_embeds": "no",
-        "structured_records": "no",
-        "store": "inverted index",
-        "retrieval_llm": "no",
-        "retrieval_flow": "lexical top-k",
-        "mutability": "append",
-    }
     systems = {
         name: {
             "title": title,
-            "taxonomy": taxonomy,
+            "taxonomy": dict(zip(TAXONOMY_KEYS, TAXONOMIES[name][1:], strict=True)),
+            "paradigm": TAXONOMIES[name][0],
             "lock": "0" * 12,
             "environment": "host",
             "upstream": "mem0ai==1.0.11" if name == "mem0" else None,
@@ -127,7 +133,7 @@ def manifest() -> dict[str, Any]:
         "status": "complete",
         "created": "2026-03-01T10:00:00Z",
         "agentmem": "0.1.0",
-        "profile": {"run": {"seed": 7, "sampling": "fixed"}},
+        "profile": {"run": {"seed": 7}, "calls": {"sampling": "fixed"}},
         "systems": systems,
         "order": list(systems),
         "engine": {

@@ -10,9 +10,9 @@ import pytest
 
 import agentmem
 from agentmem.errors import DataError
-from agentmem.records import Call, CallBegin, Unit, Window, to_json
+from agentmem.records import Call, CallBegin, Mark, Unit, Window, to_json
 from tests.analysis.build_run import build_rows, write_run
-from tests.analysis.synth import begin_of, moved, new_call
+from tests.analysis.synth import HISTORY, begin_of, moved, new_call
 
 
 def test_frames_hold_what_was_written(tmp_path: Path) -> None:
@@ -90,12 +90,15 @@ def test_torn_last_line_is_left_out(tmp_path: Path) -> None:
     assert len(agentmem.load(folder).journal) == len(whole.journal)
 
 
-def test_whole_last_line_without_newline_is_read(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "r")
-    path = folder / "journal.jsonl"
-    count = len(agentmem.load(folder).journal)
-    path.write_bytes(path.read_bytes().rstrip(b"\n"))
-    assert len(agentmem.load(folder).journal) == count
+def test_units_rolled_back_and_not_yet_redone_do_not_count(tmp_path: Path) -> None:
+    kept = ("s1", "s2", "s3", *(f"q{n}" for n in range(10)))
+    mark = Mark("mem0-ana", "mem0", HISTORY, "resumed", "s3", 99.0, kept, 1)
+    run = agentmem.load(write_run(tmp_path / "r", lambda rows: [*rows, mark]))
+    units = run.units[run.units["system"] == "mem0"]
+    assert units["unit"].tolist() == ["s1", "s2", "s3"]
+    wasted = run.calls[run.calls["bucket"] == "wasted"]
+    assert set(wasted["unit"]) == {"s4"} and len(wasted) == 5
+    assert len(run.queries[run.queries["system"] == "mem0"]) == 10
 
 
 @pytest.mark.parametrize(
@@ -108,7 +111,7 @@ def test_whole_last_line_without_newline_is_read(tmp_path: Path) -> None:
         ("manifest.json", b"\xff\xfe", "not valid JSON"),
         ("journal.jsonl", None, "no journal.jsonl"),
         ("journal.jsonl", b'{"row": "Call"\n{"row": "x"}\n', "line 1"),
-        ("journal.jsonl", b'{"row": "Nonsense"}\n', "unknown row"),
+        ("journal.jsonl", b'{"row": "Nonsense"}\n', "unknown row type"),
         ("journal.jsonl", b'\n{"row": "Call"}\n', "line 2"),
         ("journal.jsonl", b"[1]\n", "line 1"),
     ],

@@ -1,0 +1,172 @@
+"""Where the cost lies: per phase, per unit, per question, per kind of call, per second of wall."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from agentmem.analysis.attribute import OUTSIDE, known_sum
+from agentmem.analysis.load import REFERENCES, Run
+from agentmem.analysis.stats import percentile
+from agentmem.analysis.tables import BILL, mean, title
+
+CAP_BOUND_SHARE = 0.1
+"""A kind of call is flagged "cap-bound" when more than this share ended at a token cap."""
+
+
+def phase_times(run: Run) -> pd.DataFrame:
+    """F3's data: construction seconds, and seconds per question to retrieve and to generate."""
+    rows = []
+    for system in run.systems:
+        queries = run.queries[run.queries["system"] == system]
+        built = phase_value(run, system, "construction", "wall_s")
+        units = int((run.units["system"] == system).sum())
+        row: dict[str, Any] = {"system": system, "title": title(run, system), "units": units}
+        row |= {
+            "construction_s": built,
+            "construction_s_per_unit": built / units if units else None,
+        }
+        for phase in ("retrieval", "generation"):
+            row[f"{phase}_s"] = phase_value(run, system, phase, "wall_s")
+            seconds = queries[queries["status"] == "ok"][f"{phase}_s"]
+            row[f"{phase}_mean_s"] = mean(seconds)
+            row[f"{phase}_p50_s"] = percentile(seconds, 50)
+            row[f"{phase}_p95_s"] = percentile(seconds, 95)
+        rows.append(row | {"questions": len(queries)})
+    return pd.DataFrame(rows)
+
+
+def phase_value(run: Run, system: str, phase: str, column: str) -> float:
+    """Sum of a phase column over the buckets of a system's own bill."""
+    chosen = run.phases["system"].eq(system) & run.phases["phase"].eq(phase)
+    values = run.phases[chosen & run.phases["bucket"].isin(BILL)][column]
+    return float(pd.to_numeric(values).fillna(0).sum())
+
+
+STATES = ("queue", "prefill", "decode", "embedding", "call_other", "own")
+"""Disjoint parts of a phase's wall time. `call_other`: inside a model call, not explained by the
+engine (transport, gateway, or a server that does not say); `own`: no model call in flight."""
+
+
+def wall_states(run: Run) -> pd.DataFrame:
+    """Wall seconds of each system and phase split into STATES, which add up to `wall_s`.
+
+    Where calls overlapped, the time covered by calls is shared out by their latencies.
+    """
+    rows = []
+    for entry in run.phases[run.phases["bucket"].isin(BILL)].to_dict("records"):
+        if entry["phase"] == OUTSIDE:
+            continue
+        calls = _calls_of(run, entry["system"], entry["phase"])
+        rows.append(
+            {"system": title(run, entry["system"]), "phase": entry["phase"]}
+            | _states(calls, float(entry["wall_s"]), float(entry["in_calls_s"]))
+        )
+    return pd.DataFrame(rows)
+
+
+def _calls_of(run: Run, system: str, phase: str) -> pd.DataFrame:
+    calls = run.calls
+    mine = calls["system"].eq(system) & calls["phase"].eq(phase)
+    return calls[mine & calls["bucket"].isin(BILL)]
+
+
+def _states(calls: pd.DataFrame, wall: float, covered: float) -> dict[str, Any]:
+    covered = min(covered, wall)
+    total = calls["latency_s"].sum()
+    scale = covered / total if total else 0.0
+    chat = calls[~calls["embeds"]]
+    parts = {n: chat[f"engine_{n}_s"].sum() * scale for n in ("queue", "prefill", "decode")}
+    parts["embedding"] = calls[calls["embeds"]]["latency_s"].sum() * scale
+    parts["call_other"] = max(0.0, covered - sum(parts.values()))
+    parts["own"] = max(0.0, wall - covered)
+    return {f"{name}_s": float(parts[name]) for name in STATES} | {"wall_s": wall}
+
+
+def calls_by_kind(run: Run) -> pd.DataFrame:
+    """Calls and tokens per system, phase and kind, with the share that hit a token cap."""
+    calls = run.calls[run.calls["endpoint"] != "other"]
+    calls = calls.assign(phase=calls["phase"].fillna(OUTSIDE))
+    rows = []
+    for key, group in calls.groupby(["system", "phase", "bucket", "kind", "endpoint"], sort=False):
+        ended = group[group["ok"] & ~group["embeds"]]
+        capped = ended["finish_reason"].eq("length").mean() if len(ended) else None
+        rows.append(
+            dict(zip(("system", "phase", "bucket", "kind", "endpoint"), key, strict=True))
+            | {
+                "calls": len(group),
+                "failed": int((~group["ok"]).sum()),
+                "input_tokens": known_sum(group["input_tokens"]),
+                "output_tokens": None
+                if group["embeds"].all()
+                else known_sum(group["output_tokens"]),
+                "sequences_per_call": mean(group["sequences"].astype("float64")),
+                "cap_share": capped,
+                "cap_bound": capped is not None and capped > CAP_BOUND_SHARE,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def construction(run: Run) -> pd.DataFrame:
+    """The write path: units, events, losses, and model tokens per source token and character."""
+    rows = []
+    for system in (s for s in run.systems if s not in REFERENCES):
+        units = run.units[run.units["system"] == system]
+        spent = sum(
+            phase_value(run, system, "construction", c) for c in ("input_tokens", "output_tokens")
+        )
+        tokens, chars = float(units["source_tokens"].sum()), float(units["source_chars"].sum())
+        counts = {c: int(units[c].sum()) for c in ("added", "updated", "deleted", "lost")}
+        rows.append(
+            {"system": title(run, system), "units": len(units)}
+            | {f"units_{s}": int(units["status"].eq(s).sum()) for s in ("failed", "lost")}
+            | counts
+            | {
+                "llm_tokens": spent,
+                "tokens_per_source_token": spent / tokens if tokens else None,
+                "tokens_per_1000_chars": 1000 * spent / chars if chars else None,
+                "decode_share": _decode_share(run, system),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _decode_share(run: Run, system: str) -> float | None:
+    """Generated tokens as a share of all LLM tokens of construction."""
+    read = phase_value(run, system, "construction", "input_tokens")
+    written = phase_value(run, system, "construction", "output_tokens")
+    return written / (read + written) if read + written else None
+
+
+def footprints(run: Run) -> pd.DataFrame:
+    """Bytes on disk per system and part of its store, after construction, summed over histories."""
+    table = run.footprints
+    rows = []
+    for key, group in table.groupby(["system", "store"], sort=False):
+        system, store = key
+        built = group[group["at"] == "constructed"]
+        last = built if len(built) else group.groupby("scope", sort=False).tail(1)
+        chars = run.units[run.units["system"] == system]["source_chars"].sum()
+        size = int(last["size_bytes"].sum())
+        rows.append(
+            {"system": title(run, str(system)), "store": store, "size_bytes": size}
+            | {"bytes_per_source_char": size / float(chars) if chars else None}
+        )
+    return pd.DataFrame(rows, columns=["system", "store", "size_bytes", "bytes_per_source_char"])
+
+
+def failures(run: Run) -> pd.DataFrame:
+    """Failures counted by system, place and kind, with the first message of each."""
+    columns = ["system", "where", "kind", "count", "first_unit", "message"]
+    rows = [
+        dict(zip(("system", "where", "kind"), key, strict=True))
+        | {
+            "count": len(group),
+            "first_unit": group["unit"].iloc[0],
+            "message": str(group["message"].iloc[0]).strip().split("\n")[0][:300],
+        }
+        for key, group in run.failures.groupby(["system", "where", "kind"], sort=False)
+    ]
+    return pd.DataFrame(rows, columns=columns)
