@@ -1,0 +1,64 @@
+"""Which HTTP attempts belong to one logical call, and how often a body was asked before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+RETRY_HEADERS = ("x-stainless-retry-count", "x-retry-count", "x-retry-attempt")
+"""Headers by which client libraries say that they are sending a request again."""
+
+
+def retry_count(headers: Mapping[str, str]) -> int | None:
+    """What the client library says: 0 for a first attempt, None when it says nothing."""
+    for name in RETRY_HEADERS:
+        value = headers.get(name, "")
+        if value.isdecimal():
+            return int(value)
+    return None
+
+
+@dataclass(slots=True)
+class Logical:
+    """One request as its application sees it: a first attempt and the client's own retries."""
+
+    logical_id: str
+    occurrence: int
+    """How many logical calls of this scope had the same body before."""
+    attempts: int = 1
+    state: Literal["open", "failed", "done"] = "open"
+    """Of the last attempt."""
+
+
+@dataclass(slots=True)
+class Attempts:
+    """The logical calls of one scope by body hash."""
+
+    _by_body: dict[str, list[Logical]] = field(default_factory=dict)
+
+    def begin(self, body_hash: str, retries: int | None, call_id: str) -> Logical:
+        """The logical call that this attempt belongs to, a new one if it is no retry."""
+        same = self._by_body.setdefault(body_hash, [])
+        earlier = _retried(same, retries) if retries else None
+        if earlier is None:
+            earlier = Logical(call_id, occurrence=len(same))
+            same.append(earlier)
+        else:
+            earlier.attempts += 1
+            earlier.state = "open"
+        return earlier
+
+
+def _retried(same: list[Logical], retries: int) -> Logical | None:
+    """The call that had `retries` attempts so far, a failed one before one still running.
+
+    A client that gave up waiting may send again before its disconnect is seen, and one that
+    lost the end of a reply may repeat a call that looks done from here.
+    """
+    fitting = [one for one in same if one.attempts == retries]
+    for state in ("failed", "open", "done"):
+        for one in fitting:
+            if one.state == state:
+                return one
+    return None

@@ -1,0 +1,49 @@
+"""Where the gateway forwards to, and what it may change on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """Model servers behind the gateway; URLs end in `/v1`."""
+
+    chat_url: str
+    embed_url: str | None = None
+    """Where embeddings go; None sends them to `chat_url`."""
+    api_key: str | None = None
+    """Replaces whatever key the system sent; None sends none."""
+    embed_api_key: str | None = None
+    report_url: str | None = None
+    """`GET {report_url}/{X-Request-Id}` gives `{"usage": ...}` of a request whose client left."""
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayOptions:
+    """Policy of one run. The defaults change nothing but temperature, seed and session id."""
+
+    capture_dir: Path | None = None
+    """Folder for request and reply bodies; None keeps no text anywhere."""
+    sampling: Literal["fixed", "native"] = "fixed"
+    """fixed: temperature and seed are ours; native: the system's, a seed added if it sent none."""
+    constrain: Literal["off", "tools", "all"] = "tools"
+    temperature: float = 0.0
+    seed: int = 0
+    """Mixed into every call's seed, so that repeats differ where sampling is not greedy."""
+    token_counter: Callable[[str], int] | None = None
+    """Our own count of a text, called on the recorder's thread after the reply (R4)."""
+    tokenizer_name: str | None = None
+    upstream_timeout_s: float = 600.0
+    """Longest silence of the upstream before a call is given up."""
+    connect_timeout_s: float = 10.0
+    port: int = 0
+    """0 lets the operating system choose."""
+    ask_stream_usage: bool = True
+    """Ask for `stream_options.include_usage` where the system did not."""
+    on_abandon: Literal["close", "drain"] = "close"
+    """What a leaving client means for the upstream: passed on, or read to the end for usage."""
+    drain_timeout_s: float = 60.0
