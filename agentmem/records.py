@@ -20,6 +20,7 @@ Bucket = Literal["measured", "setup", "judge", "harness", "wasted", "unattribute
 Stage = Literal["ingest", "construct", "store", "retrieve", "assemble", "generate", "maintain"]
 Endpoint = Literal["chat", "completion", "responses", "embedding", "other"]
 Outcome = Literal["ok", "http_error", "transport_error", "abandoned", "truncated", "open"]
+MarkKind = Literal["open", "snapshot", "constructed", "done", "resumed"]
 UnitStatus = Literal["ok", "failed", "lost"]
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
@@ -267,7 +268,7 @@ class Mark:
     scope: str
     system: str
     history: str
-    what: Literal["open", "snapshot", "constructed", "done", "resumed"]
+    what: MarkKind
     unit: str | None
     """snapshot: the last unit it holds."""
     at_s: float

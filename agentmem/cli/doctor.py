@@ -22,13 +22,13 @@ def call(args: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    from agentmem.meters.probe import probe
+    from agentmem.meters.probe import measurable
 
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(width=12)
     table.add_column()
     table.add_column(overflow="fold")
-    rows = [(p.what, p.available, p.how) for p in probe()]
+    rows: list[tuple[str, bool | None, str]] = [(p.what, p.available, p.how) for p in measurable()]
     for what, ready, how in rows + engine_rows() + model_rows() + system_rows():
         table.add_row(_tag(ready), what, how)
     Console().print(table)
@@ -73,5 +73,5 @@ def system_rows() -> list[tuple[str, bool | None, str]]:
     rows: list[tuple[str, bool | None, str]] = []
     for name, spec in discover().items():
         state = status(spec)
-        rows.append((f"system: {name}", state in ("ready", "host"), state))
+        rows.append((f"system: {name}", state.state in ("ready", "host"), state.detail))
     return rows

@@ -46,7 +46,7 @@ def call(args: argparse.Namespace) -> int:
         if name in MODELS:
             fetch(name, on_progress=sayer())
     embedder = resolve(args.embedder) if args.embedder else None
-    return serve(
+    serve(
         resolve(args.model),
         embedder,
         args.host,
@@ -55,3 +55,4 @@ def call(args: argparse.Namespace) -> int:
         threads=args.threads,
         window=args.window,
     )
+    return 0

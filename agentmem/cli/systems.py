@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
+from pathlib import Path
 from typing import Any
 
-from agentmem.cli.say import sayer
 from agentmem.errors import UsageError, nearest
+from agentmem.memory import Endpoints, Limits
+from agentmem.sandbox.client import Worker
 from agentmem.sandbox.environment import ensure, status
+from agentmem.sandbox.failure import WorkerFailure
 from agentmem.sandbox.specs import SystemSpec, discover
 
 HELP = """\
@@ -48,12 +52,7 @@ def call(args: argparse.Namespace) -> int:
     if args.action == "install":
         return install(specs)
     if args.action == "check":
-        from agentmem.sandbox.check import check
-
-        results = [check(spec) for spec in specs]
-        for result in results:
-            print(f"{result.name:16} {'ok' if result.ok else 'FAILED':7} {result.detail}")
-        return 0 if all(r.ok for r in results) else 5
+        return 0 if all([check(spec) for spec in specs]) else 5
     show(specs)
     return 0
 
@@ -61,8 +60,8 @@ def call(args: argparse.Namespace) -> int:
 def install(specs: list[SystemSpec]) -> int:
     """Build every environment, saying what happens."""
     for spec in specs:
-        env = ensure(spec, sayer())
-        print(f"{spec.name:16} ready  {env.path}")
+        env = ensure(spec, lambda text: print(f"  {text}", flush=True))
+        print(f"{spec.name:16} ready  {env.path or env.python}")
     return 0
 
 
@@ -75,11 +74,30 @@ def show(specs: list[SystemSpec]) -> None:
     for head in ("name", "system", "paradigm", "upstream", "environment"):
         table.add_column(head, overflow="fold")
     for spec in specs:
-        table.add_row(
-            spec.name,
-            spec.title,
-            spec.paradigm,
-            spec.upstream.package if spec.upstream else "built in",
-            status(spec),
-        )
+        upstream = spec.upstream.package if spec.upstream else "built in"
+        table.add_row(spec.name, spec.title, spec.paradigm, upstream, status(spec).state)
     Console().print(table)
+
+
+def check(spec: SystemSpec) -> bool:
+    """Start the worker, open an empty store, ask for its footprint, close; print what happened."""
+    nowhere = "http://127.0.0.1:9/v1"
+    endpoints = Endpoints(nowhere, "none", nowhere, "none", 384, 8192)
+    state = status(spec)
+    if state.state not in ("host", "ready"):
+        print(f"{spec.name:16} {state.state:8} {state.detail}")
+        return False
+    with tempfile.TemporaryDirectory() as folder:
+        worker = Worker(spec, ensure(spec), Path(folder, "store"), Path(folder, "logs"))
+        try:
+            worker.start()
+            worker.open(endpoints, Limits())
+            sizes = worker.footprint()
+            worker.close()
+        except WorkerFailure as err:
+            print(f"{spec.name:16} FAILED   {err.message.splitlines()[0]}")
+            return False
+        finally:
+            worker.kill()
+    print(f"{spec.name:16} ok       empty store {sum(sizes.values()):,} bytes")
+    return True

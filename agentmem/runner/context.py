@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from agentmem.gateway.server import Gateway
-from agentmem.meters.energy import EnergyMeter
+from agentmem.meters.base import EnergyMeter, spent
 from agentmem.meters.sampler import Sampler
 from agentmem.profile import Profile
 from agentmem.records import Bucket, Failure, Mark, Phase, Row, Window
@@ -49,11 +49,15 @@ class Place:
     epoch: int
 
     def mark(
-        self, ctx: Context, what: str, unit: str | None = None, kept: tuple[str, ...] | None = None
+        self,
+        ctx: Context,
+        what: MarkKind,
+        unit: str | None = None,
+        kept: tuple[str, ...] | None = None,
     ) -> None:
         """Journal a point that resume relies on, durably."""
         ctx.write(
-            Mark(self.scope, self.system, self.history, what, unit, ctx.clock(), kept, self.epoch)  # type: ignore[arg-type]
+            Mark(self.scope, self.system, self.history, what, unit, ctx.clock(), kept, self.epoch)
         )
         ctx.journal.sync()
 
@@ -109,9 +113,8 @@ def window(
     finally:
         waited = ctx.gateway.wait_quiet(place.scope, quiet_s, ctx.profile.run.quiet_timeout_s)
         after = [ctx.sampler.reading(r) for r in roles]
-        end, energy = ctx.clock(), ctx.energy.since(joules)
-        cpu = [_delta(a, b, "cpu_s") for a, b in zip(before, after, strict=True)]
-        wait = [_delta(a, b, "wait_s") for a, b in zip(before, after, strict=True)]
+        end, used = ctx.clock(), _spent(joules, ctx.energy.read())
+        cost = [spent(a, b) for a, b in zip(before, after, strict=True)]
         ctx.write(
             Window(
                 place.scope,
@@ -123,14 +126,14 @@ def window(
                 start,
                 end,
                 min(quiet_s, waited if waited is not None else ctx.profile.run.quiet_timeout_s),
-                cpu[0],
-                cpu[1],
-                cpu[2],
-                wait[0],
-                wait[1],
-                energy.joules,
-                energy.source,
-                energy.scope,
+                cost[0].cpu_s,
+                cost[1].cpu_s,
+                cost[2].cpu_s,
+                cost[0].wait_s,
+                cost[1].wait_s,
+                used,
+                ctx.energy.source,
+                ctx.energy.scope,
                 place.epoch,
             )
         )
@@ -139,6 +142,5 @@ def window(
             place.failure(ctx, "quiet", unit, "not_quiet", f"calls still in flight after {limit} s")
 
 
-def _delta(before: object, after: object, field: str) -> float | None:
-    first, last = getattr(before, field, None), getattr(after, field, None)
-    return None if first is None or last is None else max(last - first, 0.0)
+def _spent(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before

@@ -8,7 +8,7 @@ import urllib.parse
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from agentmem import memory
 from agentmem.errors import EngineError
@@ -16,10 +16,12 @@ from agentmem.records import Footprint, Query, Scope, Unit
 from agentmem.runner import questions
 from agentmem.runner.context import Context, Place, window
 from agentmem.runner.resume import Progressed, restore, safe
-from agentmem.sandbox.client import Worker, WorkerFailure
+from agentmem.sandbox.client import Worker
 from agentmem.sandbox.environment import Environment
+from agentmem.sandbox.failure import WorkerFailure
+from agentmem.sandbox.launch import WorkerOptions
 from agentmem.sandbox.specs import SystemSpec
-from agentmem.workloads.base import History
+from agentmem.workloads.base import History, Question
 
 T = TypeVar("T")
 MAX_RESTARTS = 3
@@ -97,8 +99,7 @@ class Drive:
             ctx.folder.store(name, self.history.history),
             ctx.folder.logs(name, self.history.history),
             allowed_ports=(urllib.parse.urlsplit(self.url).port or 0,),
-            frozen_clock=ctx.profile.run.frozen_clock,
-            seed=ctx.profile.run.seed,
+            options=WorkerOptions(ctx.profile.run.frozen_clock, ctx.profile.run.seed),
         )
         endpoints = memory.Endpoints(
             self.url,
@@ -115,8 +116,9 @@ class Drive:
         worker = self.worker
         try:
             worker.start()
-            ctx.sampler.watch(f"worker:{name}", worker.pid)
-            worker.open(endpoints, caps, timeout_s=limits.open_timeout_s)
+            if worker.pid is not None:
+                ctx.sampler.watch(f"worker:{name}", worker.pid)
+            worker.open(endpoints, caps)
         except WorkerFailure as err:
             self._record("open", None, err)
             raise ScopeLostError from None
@@ -188,7 +190,7 @@ class Drive:
                 ctx.journal.sync()
             ctx.progress.step(self.spec.name, "questions", index + 1)
 
-    def _ask(self, question: questions.Question) -> Query:
+    def _ask(self, question: Question) -> Query:
         ctx, qid = self.ctx, question.question_id
         timeout = ctx.profile.limits.query_timeout_s
         start = ctx.clock()
@@ -249,8 +251,7 @@ class Drive:
         part, final = folder / f"{safe(unit)}.part", folder / safe(unit)
         shutil.rmtree(part, ignore_errors=True)
         shutil.rmtree(final, ignore_errors=True)
-        self._call("snapshot", unit, lambda w: (w.flush(), w.snapshot(str(part)), True))
-        if not part.exists():
+        if self._call("snapshot", unit, lambda w: _copy(w, part)) is None:
             return
         part.rename(final)
         self.place.mark(self.ctx, "snapshot", unit)
@@ -258,7 +259,7 @@ class Drive:
             if old != final:
                 shutil.rmtree(old, ignore_errors=True)
 
-    def _footprint(self, at: str) -> None:
+    def _footprint(self, at: Literal["open", "constructed", "closed"]) -> None:
         sizes = self._call("footprint", None, lambda w: w.footprint()) or {}
         for store, size in sizes.items():
             self.ctx.write(
@@ -269,7 +270,7 @@ class Drive:
                     store,
                     size,
                     at,
-                    self.place.epoch,  # type: ignore[arg-type]
+                    self.place.epoch,
                 )
             )
 
@@ -281,9 +282,16 @@ class Drive:
 
     def _kill(self) -> None:
         if self.worker is not None:
-            self.ctx.sampler.unwatch(f"worker:{self.spec.name}")
+            if self.worker.pid is not None:
+                self.ctx.sampler.unwatch(self.worker.pid)
             self.worker.kill()
             self.worker = None
+
+
+def _copy(worker: Worker, to: Path) -> bool:
+    worker.flush()
+    worker.snapshot(to)
+    return True
 
 
 def scope_id(system: str, history: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agentmem.errors import EngineError
 from agentmem.memory import Entry, Retrieved
-from agentmem.records import Query, Scope
+from agentmem.records import Bucket, Query, Scope
 from agentmem.runner.context import Context, Place, window
 from agentmem.runner.reader import Prompt, ask, assemble
 from agentmem.workloads.base import History, Question
@@ -21,14 +21,14 @@ def answer(
     found: Retrieved,
     retrieval_s: float | None,
     passthrough: bool,
-    bucket: str = "measured",
+    bucket: Bucket = "measured",
 ) -> Query:
     """Assemble the prompt, ask, and return the finished row; a failed call is a failed question."""
     prompt = assemble(question.text, found.entries, ctx.room, passthrough)
     limits = ctx.profile.limits
     text: str | None = None
     start = ctx.clock()
-    with window(ctx, place, "generation", bucket, question.question_id, 0.0):  # type: ignore[arg-type]
+    with window(ctx, place, "generation", bucket, question.question_id, 0.0):
         try:
             text = ask(
                 url, ctx.facts.model, prompt, ctx.profile.answer.max_tokens, limits.query_timeout_s

@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-import datetime
-from collections.abc import Callable, Iterator
+import shutil
+import tempfile
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import agentmem
 from agentmem.errors import UsageError
-from agentmem.gateway.server import Gateway, GatewayOptions, Upstream
-from agentmem.meters.clock import RunClock
-from agentmem.meters.energy import EnergyMeter
-from agentmem.meters.host import host_facts
-from agentmem.meters.sampler import Sampler
-from agentmem.modelfiles.fetch import resolve
-from agentmem.modelfiles.tokenizer import Tokenizer, load_tokenizer, reference_tokenizer
 from agentmem.profile import Profile
-from agentmem.records import RUN_FORMAT, Call, Row
-from agentmem.runner import questions
+from agentmem.records import Row
+from agentmem.runner import parts, questions
 from agentmem.runner.context import Context
 from agentmem.runner.drive import Drive, scope_id
-from agentmem.runner.engine import LocalEngine, ServerFacts, facts
+from agentmem.runner.engine import LocalEngine, ServerFacts
 from agentmem.runner.folder import RunFolder
 from agentmem.runner.identity import run_identity
-from agentmem.runner.prepare import Prepared, describe, prepare, system_row
+from agentmem.runner.prepare import Prepared, prepare
 from agentmem.runner.progress import Progress
-from agentmem.runner.reader import Room
 from agentmem.runner.resume import progressed
-from agentmem.telemetry.journal import Journal, read_rows
+from agentmem.telemetry.journal import read_rows
 from agentmem.telemetry.tables import write_tables
 from agentmem.workloads.base import content_hash
 
@@ -66,8 +58,8 @@ def run(profile: Profile, options: RunOptions, progress: Progress) -> RunResult:
     prepared = prepare(profile, progress)
     with ExitStack() as stack:
         logs = stack.enter_context(_scratch())
-        engine, server = _server(profile, logs, stack, progress)
-        identity = _identity(prepared, server)
+        engine, served = parts.server(profile, logs, stack, progress)
+        identity = _identity(prepared, served)
         folder = _folder(prepared, identity, options)
         stack.callback(folder.close)
         manifest = folder.read_manifest()
@@ -78,16 +70,16 @@ def run(profile: Profile, options: RunOptions, progress: Progress) -> RunResult:
             )
         if manifest is not None and manifest["status"] == "complete":
             return RunResult(folder.path, "complete", False, False)
+        stack.callback(_keep_log, logs, folder)
         resumed = manifest is not None
-        _keep_log(stack, logs, folder)
-        manifest = manifest or _manifest(prepared, server, identity)
-        status = _measure(prepared, server, engine, folder, manifest, options, progress)
+        manifest = manifest or parts.manifest(prepared, served, identity)
+        status = _measure(prepared, served, engine, folder, manifest, options, progress)
         return RunResult(folder.path, status, resumed, True)
 
 
 def _measure(
     prepared: Prepared,
-    server: ServerFacts,
+    served: ServerFacts,
     engine: LocalEngine | None,
     folder: RunFolder,
     manifest: dict[str, Any],
@@ -95,14 +87,23 @@ def _measure(
     progress: Progress,
 ) -> str:
     """The measured part; leaves the manifest with the run's status whatever happens."""
-    before = list(read_rows(folder.journal)) if folder.journal.exists() else []
+    before = read_rows(folder.journal) if folder.journal.exists() else []
     folder.write_manifest({**manifest, "status": "running"})
     status = "incomplete"
     try:
         with ExitStack() as stack:
-            ctx = _context(prepared, server, engine, folder, options, progress, stack, before)
-            whole = _drive_all(ctx, prepared, before)
-        status = "complete" if whole else "incomplete"
+            ctx = parts.context(
+                prepared,
+                served,
+                engine,
+                folder,
+                progress,
+                stack,
+                began_s=_last_time(before),
+                capture=options.capture,
+                port=options.port,
+            )
+            status = "complete" if _drive_all(ctx, prepared, before) else "incomplete"
     finally:
         folder.write_manifest({**manifest, "status": status})
     write_tables(folder.journal, folder.path / "tables")
@@ -120,88 +121,10 @@ def _drive_all(ctx: Context, prepared: Prepared, before: list[Row]) -> bool:
     if ctx.profile.run.reference_rows:
         for system in (questions.NO_MEMORY, questions.ORACLE):
             for history in prepared.workload.histories:
-                state = progressed(before, f"{system}.{history.history}")
+                state = progressed(before, scope_id(system, history.history))
                 if not state.done:
                     questions.reference(ctx, system, history, state.epoch, set(state.queries))
     return whole
-
-
-def _context(
-    prepared: Prepared,
-    server: ServerFacts,
-    engine: LocalEngine | None,
-    folder: RunFolder,
-    options: RunOptions,
-    progress: Progress,
-    stack: ExitStack,
-    before: list[Row],
-) -> Context:
-    profile = prepared.profile
-    clock = RunClock(_last_time(before))
-    journal = Journal(folder.journal)
-    stack.callback(journal.close)
-    counter = _counter(profile, server)
-    gateway = Gateway(
-        Upstream(server.url, profile.engine.embed_url or server.url, *_keys(profile)),
-        _sink(journal, progress),
-        clock.now,
-        GatewayOptions(
-            capture_dir=folder.path / "captures" if options.capture else None,
-            sampling=profile.calls.sampling,
-            temperature=profile.calls.temperature,
-            constrain=profile.calls.constrain,
-            token_counter=counter.count,
-            tokenizer_name=counter.name,
-            port=options.port,
-            upstream_timeout_s=profile.calls.upstream_timeout_s,
-        ),
-    )
-    sampler = Sampler(clock.now, journal.write, hz=profile.meters.hz)
-    gateway.start()
-    stack.callback(gateway.stop)
-    sampler.watch_self("gateway")
-    if engine is not None:
-        sampler.watch("engine", engine.pid)
-    sampler.start()
-    stack.callback(sampler.stop)
-    answer = profile.answer
-    room = Room(server.window_tokens, answer.max_tokens, answer.k, answer.k_overflow, counter.count)
-    return Context(
-        profile,
-        folder.path.name,
-        folder,
-        journal,
-        gateway,
-        sampler,
-        EnergyMeter(),
-        clock.now,
-        server,
-        engine,
-        room,
-        progress,
-    )
-
-
-def _sink(journal: Journal, progress: Progress) -> Callable[[Row], None]:
-    def sink(row: Row) -> None:
-        journal.write(row)
-        if isinstance(row, Call):
-            progress.tokens(row.input_tokens or 0, row.output_tokens or 0)
-
-    return sink
-
-
-def _counter(profile: Profile, server: ServerFacts) -> Tokenizer:
-    if server.kind == "local":
-        return load_tokenizer(resolve(profile.engine.model))
-    return reference_tokenizer("words-v1")
-
-
-def _keys(profile: Profile) -> tuple[str | None, str | None]:
-    import os
-
-    key = os.environ.get(profile.engine.api_key_env) if profile.engine.url != "local" else None
-    return key, key
 
 
 def _last_time(rows: list[Row]) -> float:
@@ -210,29 +133,12 @@ def _last_time(rows: list[Row]) -> float:
     return max((t for t in times if t is not None), default=0.0)
 
 
-def _server(
-    profile: Profile, logs: Path, stack: ExitStack, progress: Progress
-) -> tuple[LocalEngine | None, ServerFacts]:
-    spec = profile.engine
-    if spec.url != "local":
-        url = spec.url.rstrip("/")
-        return None, facts(url, (spec.embed_url or url).rstrip("/"), spec, "foreign")
-    progress.note(f"starting the local engine: {spec.model}, {spec.mode}")
-    engine = LocalEngine(spec, logs / "engine.log")
-    stack.callback(engine.stop)
-    url = engine.url.rstrip("/")
-    url = url if url.endswith("/v1") else f"{url}/v1"
-    return engine, facts(url, url, spec, "local")
-
-
-def _identity(prepared: Prepared, server: ServerFacts) -> str:
-    locks = {name: env.lock_hash for name, env in prepared.environments.items()}
-    data = content_hash(prepared.workload)
+def _identity(prepared: Prepared, served: ServerFacts) -> str:
     return run_identity(
         prepared.profile.as_dict(),
-        data,
-        server.as_dict(),
-        locks,
+        content_hash(prepared.workload),
+        served.as_dict(),
+        {name: env.lock_hash for name, env in prepared.environments.items()},
         [s.folder for s in prepared.systems],
     )
 
@@ -243,51 +149,13 @@ def _folder(prepared: Prepared, identity: str, options: RunOptions) -> RunFolder
     return RunFolder(Path("runs") / f"{prepared.profile.name}-{identity[:12]}")
 
 
-def _manifest(prepared: Prepared, server: ServerFacts, identity: str) -> dict[str, Any]:
-    profile = prepared.profile
-    low, mid, high = profile.meters.w_per_core
-    meter = EnergyMeter()
-    return {
-        "format": RUN_FORMAT,
-        "run_id": f"{profile.name}-{identity[:12]}",
-        "identity": identity,
-        "status": "running",
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "agentmem": agentmem.__version__,
-        "profile": profile.as_dict(),
-        "systems": {
-            s.name: system_row(s, prepared.environments[s.name])
-            for s in prepared.systems
-            for s in prepared.systems
-        },
-        "order": [s.name for s in prepared.systems],
-        "engine": server.as_dict(),
-        "embedder": {"model": server.embed_model, "dims": server.embed_dims},
-        "workload": {**describe(prepared.workload), "data_hash": content_hash(prepared.workload)},
-        "machine": host_facts(),
-        "energy": {
-            "source": meter.source,
-            "scope": meter.scope,
-            "w_per_core": {"low": low, "mid": mid, "high": high},
-        },
-        "notes": [],
-    }
-
-
 @contextmanager
 def _scratch() -> Iterator[Path]:
-    import tempfile
-
     with tempfile.TemporaryDirectory(prefix="agentmem-") as folder:
         yield Path(folder)
 
 
-def _keep_log(stack: ExitStack, logs: Path, folder: RunFolder) -> None:
-    """Copy the engine's log into the run folder when the run ends, however it ends."""
-    import shutil
-
-    def keep() -> None:
-        if (logs / "engine.log").exists():
-            shutil.copy(logs / "engine.log", folder.path / "logs" / "engine.log")
-
-    stack.callback(keep)
+def _keep_log(logs: Path, folder: RunFolder) -> None:
+    """The engine starts before the folder is known; its log joins the run's other logs here."""
+    if (logs / "engine.log").exists():
+        shutil.copy(logs / "engine.log", folder.path / "logs" / "engine.log")

@@ -1,0 +1,163 @@
+"""The parts of one run, built and started in order; each is stopped when the run's stack closes."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import agentmem
+from agentmem.gateway.server import Gateway, GatewayOptions, Upstream
+from agentmem.meters import energy, host, probe
+from agentmem.meters.base import EnergyMeter
+from agentmem.meters.clock import RunClock
+from agentmem.meters.sampler import Sampler
+from agentmem.modelfiles.fetch import resolve
+from agentmem.modelfiles.tokenizer import Tokenizer, load_tokenizer, reference_tokenizer
+from agentmem.profile import Profile
+from agentmem.records import RUN_FORMAT, Call, Row
+from agentmem.runner.context import Context
+from agentmem.runner.engine import LocalEngine, ServerFacts, facts
+from agentmem.runner.folder import RunFolder
+from agentmem.runner.prepare import Prepared, describe, system_row
+from agentmem.runner.progress import Progress
+from agentmem.runner.reader import Room
+from agentmem.telemetry.journal import Journal
+from agentmem.workloads.base import content_hash
+
+
+def server(
+    profile: Profile, logs: Path, stack: ExitStack, progress: Progress
+) -> tuple[LocalEngine | None, ServerFacts]:
+    """Start the local engine, or look at the foreign one; EngineError when it is not usable."""
+    spec = profile.engine
+    if spec.url != "local":
+        url = spec.url.rstrip("/")
+        return None, facts(url, (spec.embed_url or url).rstrip("/"), spec, "foreign")
+    progress.note(f"starting the local engine: {spec.model}, {spec.mode}")
+    engine = LocalEngine(spec, logs / "engine.log")
+    stack.callback(engine.stop)
+    url = engine.url.rstrip("/")
+    url = url if url.endswith("/v1") else f"{url}/v1"
+    return engine, facts(url, url, spec, "local")
+
+
+def context(
+    prepared: Prepared,
+    served: ServerFacts,
+    engine: LocalEngine | None,
+    folder: RunFolder,
+    progress: Progress,
+    stack: ExitStack,
+    *,
+    began_s: float,
+    capture: bool,
+    port: int,
+) -> Context:
+    """Journal, gateway and meters, started. `began_s` is where an earlier session's clock stopped.
+
+    UsageError when `port` is taken.
+    """
+    profile = prepared.profile
+    clock = RunClock(began_s)
+    journal = Journal.reopen(folder.journal)
+    stack.callback(journal.close)
+    counter = _counter(profile, served)
+    gateway = Gateway(
+        _upstream(profile, served),
+        _sink(journal, progress),
+        clock,
+        GatewayOptions(
+            capture_dir=folder.path / "captures" if capture else None,
+            sampling=profile.calls.sampling,
+            temperature=profile.calls.temperature,
+            constrain=profile.calls.constrain,
+            seed=profile.run.seed,
+            token_counter=counter.count,
+            tokenizer_name=counter.name,
+            upstream_timeout_s=profile.calls.upstream_timeout_s,
+            port=port,
+        ),
+    )
+    gateway.start()
+    stack.callback(gateway.stop)
+    meter = energy_meter(stack)
+    sampler = Sampler(clock, journal.write, profile.meters.hz, (meter.tick,))
+    sampler.watch("gateway", os.getpid(), tree=False)
+    if engine is not None:
+        sampler.watch("engine", engine.pid)
+    sampler.start()
+    stack.callback(sampler.stop)
+    answer = profile.answer
+    return Context(
+        profile=profile,
+        run_id=folder.path.name,
+        folder=folder,
+        journal=journal,
+        gateway=gateway,
+        sampler=sampler,
+        energy=meter,
+        clock=clock,
+        facts=served,
+        engine=engine,
+        room=Room(
+            served.window_tokens, answer.max_tokens, answer.k, answer.k_overflow, counter.count
+        ),
+        progress=progress,
+    )
+
+
+def energy_meter(stack: ExitStack) -> EnergyMeter:
+    """The one meter of a run; the others that work here are closed again."""
+    meters = probe.energy_meters()
+    for meter in meters:
+        stack.callback(meter.close)
+    return energy.choose(meters, engine_on_gpu=False)
+
+
+def manifest(prepared: Prepared, served: ServerFacts, identity: str) -> dict[str, Any]:
+    """What a run folder says about itself; `status` is filled in by the run."""
+    profile = prepared.profile
+    with ExitStack() as stack:
+        meter = energy_meter(stack)
+    return {
+        "format": RUN_FORMAT,
+        "run_id": f"{profile.name}-{identity[:12]}",
+        "identity": identity,
+        "status": "running",
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "agentmem": agentmem.__version__,
+        "profile": profile.as_dict(),
+        "systems": {s.name: system_row(s, prepared.environments[s.name]) for s in prepared.systems},
+        "order": [s.name for s in prepared.systems],
+        "engine": served.as_dict(),
+        "embedder": {"model": served.embed_model, "dims": served.embed_dims},
+        "workload": {**describe(prepared.workload), "data_hash": content_hash(prepared.workload)},
+        "machine": host.facts(),
+        "energy": energy.describe(meter, energy.Band(*profile.meters.w_per_core)),
+        "notes": [],
+    }
+
+
+def _upstream(profile: Profile, served: ServerFacts) -> Upstream:
+    key = os.environ.get(profile.engine.api_key_env) if served.kind == "foreign" else None
+    return Upstream(served.url, profile.engine.embed_url.rstrip("/") or None, key, key)
+
+
+def _sink(journal: Journal, progress: Progress) -> Callable[[Row], None]:
+    def sink(row: Row) -> None:
+        journal.write(row)
+        if isinstance(row, Call):
+            progress.tokens(row.input_tokens or 0, row.output_tokens or 0)
+
+    return sink
+
+
+def _counter(profile: Profile, served: ServerFacts) -> Tokenizer:
+    """The model's own tokenizer where its files are here, else the built-in one."""
+    if served.kind == "local":
+        return load_tokenizer(resolve(profile.engine.model))
+    return reference_tokenizer("words-v1")
