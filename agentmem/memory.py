@@ -10,10 +10,33 @@ in `/v1`) and nowhere else: that is how they are counted.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
 from typing import Any
+
+__all__ = [
+    "WIRE",
+    "Answer",
+    "AnsweringSystem",
+    "Endpoints",
+    "Entry",
+    "Limits",
+    "MemorySystem",
+    "Passage",
+    "RecordFile",
+    "Retrieved",
+    "Stored",
+    "Turn",
+    "Unit",
+    "cut",
+    "passages",
+    "tree_bytes",
+]
 
 WIRE = 1
 """Version of the worker's message format."""
@@ -179,7 +202,134 @@ def tree_bytes(path: str) -> int:
     for folder, _, names in os.walk(path):
         for name in names:
             try:
-                total += os.lstat(os.path.join(folder, name)).st_size
+                total += Path(folder, name).lstat().st_size
             except FileNotFoundError:
                 continue
     return total
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A piece of a unit, small enough to be indexed and shown on its own."""
+
+    text: str
+    """`Speaker: text`, for the index."""
+    shown: str
+    """The same with its date in front, for the reader."""
+    source_ids: tuple[str, ...] | None
+    """The turn it is from; None for a unit without turns."""
+
+
+def passages(unit: Unit, max_chars: int = 1000) -> list[Passage]:
+    """One passage per turn, or of the unit's text where it has no turns; long ones are cut."""
+    found: list[Passage] = []
+    for turn in unit.turns:
+        date = _date(turn.at or unit.at)
+        speaker = f"{turn.speaker}: " if turn.speaker else ""
+        for piece in cut(turn.text, max_chars):
+            text = speaker + piece
+            found.append(Passage(text, date + text, (turn.source_id,)))
+    if not unit.turns:
+        found = [Passage(piece, piece, None) for piece in cut(unit.text, max_chars)]
+    return found
+
+
+def cut(text: str, max_chars: int) -> list[str]:
+    """Pieces of at most `max_chars`, cut after a line, sentence or word; blank ones left out."""
+    pieces, start = [], 0
+    while len(text) - start > max_chars:
+        half, end = start + max_chars // 2, start + max_chars
+        for mark in ("\n", ". ", " "):
+            at = text.rfind(mark, half, end)
+            if at >= 0:
+                end = at + len(mark)
+                break
+        pieces.append(text[start:end])
+        start = end
+    pieces.append(text[start:])
+    return [piece for piece in pieces if piece.strip()]
+
+
+def _date(at: str | None) -> str:
+    """`[8 May 2023, 13:56] ` from ISO 8601; "" when unknown."""
+    try:
+        when = datetime.fromisoformat(at or "")
+    except ValueError:
+        return ""
+    time = f", {when:%H:%M}" if "T" in (at or "") else ""
+    return f"[{when.day} {when:%B %Y}{time}] "
+
+
+class RecordFile:
+    """Append-only JSON lines, for adapters that keep a store of their own.
+
+    A record is whole or absent: the torn last line of a crash is cut off at opening. Every append
+    and every rewrite is a new version.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+        if not self.path.exists():
+            self._write(0, ())
+        self._base, self._count = self._recover()
+        self._file = self.path.open("ab")
+
+    @property
+    def version(self) -> int:
+        """Number of changes since the file was made."""
+        return self._base + self._count
+
+    def read(self) -> Iterator[Any]:
+        """All records, oldest first, from the disk."""
+        with self.path.open("rb") as file:
+            next(file)
+            for line in file:
+                yield json.loads(line)
+
+    def append(self, record: Any) -> None:
+        """Add a record; it survives the death of the process, and of the machine after `sync`."""
+        self._file.write(json.dumps(record, separators=(",", ":")).encode("ascii") + b"\n")
+        self._file.flush()
+        self._count += 1
+
+    def rewrite(self, records: Iterable[Any]) -> None:
+        """Replace all records at once, so that what was forgotten is gone from the disk."""
+        kept = list(records)
+        self._file.close()
+        self._base, self._count = self._write(self.version + 1 - len(kept), kept)
+        self._file = self.path.open("ab")
+
+    def sync(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write(self, base: int, records: Iterable[Any]) -> tuple[int, int]:
+        count, new = 0, self.path.with_name(self.path.name + ".new")
+        with new.open("wb") as file:
+            file.write(json.dumps({"base": base}).encode("ascii") + b"\n")
+            for record in records:
+                file.write(json.dumps(record, separators=(",", ":")).encode("ascii") + b"\n")
+                count += 1
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self.path)
+        return base, count
+
+    def _recover(self) -> tuple[int, int]:
+        """Cut a torn tail; raises ValueError for damage anywhere else."""
+        with self.path.open("rb+") as file:
+            base = json.loads(file.readline())["base"]
+            count, good = 0, file.tell()
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                try:
+                    json.loads(line)
+                except ValueError:
+                    raise ValueError(f"{self.path}: record {count + 1} is damaged") from None
+                count, good = count + 1, good + len(line)
+            file.truncate(good)
+        return base, count

@@ -43,6 +43,8 @@ def imported(path: Path) -> set[str]:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
+            if node.level and not path.is_relative_to(PACKAGE):
+                continue  # a memory system may be several files
             assert node.level == 0, f"{path}: relative import"
             module = node.module or ""
             names = [f"{module}.{a.name}" for a in node.names] if module == "agentmem" else [module]

@@ -11,14 +11,13 @@ from typing import Any
 from agentmem import memory
 from agentmem.sandbox import isolation
 from agentmem.sandbox.environment import Environment
-from agentmem.sandbox.inside import codec
 from agentmem.sandbox.isolation import Isolation
 from agentmem.sandbox.process import WorkerProcess
 from agentmem.sandbox.specmodel import SystemSpec
 
 CLOCK_START_S = 1_704_067_200.0
 """2024-01-01 00:00 UTC: what the frozen clock shows before a unit with a time stamp arrives."""
-_WORKER = Path(codec.__file__).with_name("worker.py")
+_WORKER = Path(__file__).with_name("worker.py")
 _FLAGS = ("-s", "-B")
 """Not -I: it would ignore PYTHONHASHSEED. The environment is ours alone anyway."""
 
@@ -48,7 +47,8 @@ def launch(
         places = {"store": store, "home": private / "home", "tmp": private / "tmp"}
         for folder in places.values():
             folder.mkdir(parents=True, exist_ok=True)
-        files = [spec.adapter, _WORKER, Path(memory.__file__)]
+        inside = sorted((_WORKER.parent / "inside").glob("*.py"))
+        files = [spec.adapter, _WORKER, Path(memory.__file__), *inside]
         folders = [private, places["home"], places["tmp"], store]
         fence = isolation.choose_uid(spec, env.python, files, folders, options.own_uid)
         process = WorkerProcess(

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 _HERE = Path(__file__).resolve().parent
+_INSIDE = _HERE / "inside"
 _PR_SET_CHILD_SUBREAPER = 36
 _TRACEBACK_CHARS = 20_000
 
@@ -57,7 +58,7 @@ def load_seam(memory: Path) -> None:
     folders: dict[str, list[str]] = {
         "agentmem": [],
         "agentmem.sandbox": [],
-        "agentmem.sandbox.inside": [str(_HERE)],
+        "agentmem.sandbox.inside": [str(_INSIDE)],
     }
     for name, folder in folders.items():
         package = types.ModuleType(name)

@@ -1,0 +1,81 @@
+"""Lexical retrieval over passages, one index per user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from agentmem.memory import (
+    Endpoints,
+    Entry,
+    Limits,
+    MemorySystem,
+    RecordFile,
+    Retrieved,
+    Stored,
+    Unit,
+    passages,
+)
+
+from .index import Bm25Index
+
+
+class Bm25(MemorySystem):
+    """One record per unit on disk; the indexes live in memory and are rebuilt when opened."""
+
+    def open(self, dir: str, endpoints: Endpoints, limits: Limits) -> None:
+        self.dir = dir
+        self._passage_chars = int(limits.options.get("passage_chars", 1000))
+        self._file = RecordFile(str(Path(dir, "records.jsonl")))
+        self._rebuild(self._file.read())
+
+    def construct(self, unit: Unit) -> Stored:
+        found = passages(unit, self._passage_chars)
+        record = {
+            "unit": unit.unit_id,
+            "user": unit.user,
+            "passages": [[p.text, p.shown, p.source_ids] for p in found],
+        }
+        self._file.append(record)
+        self._add(record)
+        return Stored(added=len(found), store_version=self._file.version, visible_at=0.0)
+
+    def flush(self) -> None:
+        self._file.sync()
+
+    def retrieve(self, user: str, question: str, k: int) -> Retrieved:
+        entries = []
+        if user in self._indexes:
+            for number, score in self._indexes[user].search(question, k):
+                shown, ids = self._shown[user][number]
+                entries.append(Entry(shown, score, ids))
+        return Retrieved(tuple(entries), self._file.version)
+
+    def forget(self, user: str | None = None, unit_ids: tuple[str, ...] = ()) -> int:
+        records = list(self._file.read())
+        kept = [r for r in records if r["user"] != user and r["unit"] not in unit_ids]
+        removed = sum(len(r["passages"]) for r in records) - sum(len(r["passages"]) for r in kept)
+        if len(kept) < len(records):
+            self._file.rewrite(kept)
+            self._rebuild(iter(kept))
+        return removed
+
+    def footprint(self) -> dict[str, int]:
+        return {"records": self._file.path.stat().st_size}
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _rebuild(self, records: Iterator[Any]) -> None:
+        self._indexes: dict[str, Bm25Index] = {}
+        self._shown: dict[str, list[tuple[str, tuple[str, ...] | None]]] = {}
+        for record in records:
+            self._add(record)
+
+    def _add(self, record: dict[str, Any]) -> None:
+        index = self._indexes.setdefault(record["user"], Bm25Index())
+        shown = self._shown.setdefault(record["user"], [])
+        for text, display, ids in record["passages"]:
+            index.add(text)
+            shown.append((display, None if ids is None else tuple(ids)))
