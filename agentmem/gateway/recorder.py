@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -33,8 +32,6 @@ class Recorder:
         self._capture_dir = options.capture_dir
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="gateway-recorder")
         self._failure: BaseException | None = None
-        self.cpu_s: float | None = None
-        """CPU time of this thread so far."""
 
     def put(self, ex: Exchange) -> None:
         """Book a finished exchange soon; it counts as in flight until that is done."""
@@ -59,7 +56,6 @@ class Recorder:
                 append_capture(self._capture_dir, ex)
         finally:
             self._book.leave(ex.arrival)
-            self.cpu_s = time.thread_time()
 
     def _note_failure(self, done: Future[None]) -> None:
         self._failure = self._failure or done.exception()

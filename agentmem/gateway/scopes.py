@@ -31,7 +31,6 @@ class ScopeState:
     """One scope's book. Guarded by the lock of its `ScopeBook`."""
 
     scope: Scope
-    epoch: int = 0
     closed: bool = False
     slots: dict[str | None, Slot] = field(default_factory=dict)
     """By operation; None is the scope itself."""
@@ -69,16 +68,16 @@ class ScopeBook:
         self._states: dict[str, ScopeState] = {}
         self._changed = threading.Condition()
 
-    def open(self, scope: Scope, epoch: int) -> None:
+    def open(self, scope: Scope) -> None:
         """Make a scope known, or open it again with a later epoch after it was closed."""
         with self._changed:
             known = self._states.get(scope.scope)
             if known is None:
-                self._states[scope.scope] = ScopeState(scope, epoch)
+                self._states[scope.scope] = ScopeState(scope)
                 return
             if not known.closed:
                 raise ValueError(f"scope {scope.scope!r} is already open")
-            known.scope, known.epoch, known.closed = scope, epoch, False
+            known.scope, known.closed = scope, False
 
     def close(self, scope_id: str) -> None:
         with self._changed:
@@ -98,7 +97,7 @@ class ScopeBook:
                 return None
             state.in_flight[operation] += 1
             state.last_change = time.monotonic()
-            return Arrival(state, operation, state.slot_of(operation), state.epoch)
+            return Arrival(state, operation, state.slot_of(operation), state.scope.epoch)
 
     def leave(self, arrival: Arrival) -> None:
         """Count a request out, after its row is written."""

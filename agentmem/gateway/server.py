@@ -20,6 +20,8 @@ from agentmem.gateway.scopes import ScopeBook, Slot
 from agentmem.gateway.upstream import Forwarder
 from agentmem.records import Bucket, Call, Phase, Reattribution, Row, Scope, Stage
 
+__all__ = ["Gateway", "GatewayOptions", "Upstream"]
+
 _HOST = "127.0.0.1"
 _BACKLOG = 512
 _SHUTDOWN_S = 0.5
@@ -83,9 +85,9 @@ class Gateway:
     def __exit__(self, *exc: object) -> None:
         self.stop()
 
-    def open_scope(self, scope: Scope, epoch: int = 0) -> str:
+    def open_scope(self, scope: Scope) -> str:
         """Make a scope known, or reopen a closed one for a later epoch; returns its URL."""
-        self._book.open(scope, epoch)
+        self._book.open(scope)
         return self.url_of(scope.scope)
 
     def url_of(self, scope_id: str, operation: str | None = None) -> str:
