@@ -1,0 +1,1 @@
+"""The engine's HTTP surfaces, one file per noun; OpenAI-compatible."""

@@ -1,0 +1,47 @@
+"""Server-sent events."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from aiohttp import web
+
+from agentmem.engine.api.errors import ApiError
+
+
+class EventStream:
+    """One streamed response. Clients see each event as it is sent."""
+
+    def __init__(self, request: web.Request, request_id: str) -> None:
+        self._request = request
+        self._response = web.StreamResponse(
+            headers={
+                "Content-Type": "text/event-stream; charset=utf-8",
+                "Cache-Control": "no-cache",
+                "X-Request-Id": request_id,
+            }
+        )
+
+    async def open(self) -> None:
+        """Send the headers; from here on errors travel inside the stream."""
+        await self._response.prepare(self._request)
+
+    async def send(self, event: dict[str, Any]) -> None:
+        """One data event."""
+        await self._write(f"data: {json.dumps(event, separators=(',', ':'))}\n\n")
+
+    async def comment(self, text: str) -> None:
+        """A line that clients skip."""
+        await self._write(f": {text}\n\n")
+
+    async def close(self, failure: ApiError | None = None) -> web.StreamResponse:
+        """End the stream, after an error event when something failed."""
+        if failure is not None:
+            await self.send(failure.body())
+        await self._write("data: [DONE]\n\n")
+        await self._response.write_eof()
+        return self._response
+
+    async def _write(self, text: str) -> None:
+        await self._response.write(text.encode())

@@ -1,0 +1,96 @@
+"""What a server serves: the models, their names, and the ledger of requests."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from agentmem.engine.api.errors import ApiError
+from agentmem.engine.api.fields import Fields
+from agentmem.engine.api.templates import ChatTemplate
+from agentmem.engine.api.usage import Ledger
+from agentmem.engine.constraints import Grammars
+from agentmem.engine.core import EngineCore
+from agentmem.engine.embed import Embedder
+from agentmem.engine.sessions import header
+
+M = TypeVar("M", "ChatModel", "EmbedModel")
+
+
+class ChatModel:
+    """A generating model with its template and grammars."""
+
+    def __init__(self, core: EngineCore) -> None:
+        self.core, self.name, self.window = core, core.name, core.window
+        self.tokenizer = core.tokenizer
+        eos = self.tokenizer.eos_ids
+        bos = self.tokenizer.bos_id
+        self.template = ChatTemplate(
+            self.tokenizer.chat_template,
+            "" if bos is None else self.tokenizer.token_text(bos),
+            self.tokenizer.token_text(eos[0]) if eos else "",
+        )
+        self.grammars = Grammars(self.tokenizer, core.vocab_size)
+
+    def facts(self) -> dict[str, Any]:
+        """What every account of this model says about the engine."""
+        return {"model": self.name, "mode": self.core.mode, "backend": self.core.backend}
+
+
+class EmbedModel:
+    """An embedding model and the one thread that runs it."""
+
+    def __init__(self, embedder: Embedder, *, truncate: bool = True) -> None:
+        self.embedder, self.name, self.window = embedder, embedder.name, embedder.window
+        self.truncate = truncate
+        self.pool = ThreadPoolExecutor(1, thread_name_prefix="agentmem-embed")
+        self.requests = self.texts = 0
+
+    def facts(self) -> dict[str, Any]:
+        """What every account of this model says about the engine."""
+        return {"model": self.name, "mode": "fp32", "backend": self.embedder.backend}
+
+
+@dataclass(slots=True)
+class Served:
+    """Everything handlers share."""
+
+    chat: ChatModel | None
+    embed: EmbedModel | None
+    aliases: frozenset[str] = frozenset()
+    """Further names under which both models answer; `*` is any name."""
+    ledger: Ledger = field(default_factory=Ledger)
+    _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    def chat_model(self, body: Fields) -> ChatModel:
+        """The generating model, when the request names it; 404 otherwise."""
+        return self._pick(body, self.chat, "chat")
+
+    def embed_model(self, body: Fields) -> EmbedModel:
+        """The embedding model, when the request names it; 404 otherwise."""
+        return self._pick(body, self.embed, "embedding")
+
+    def next_id(self, prefix: str, headers: Mapping[str, str]) -> str:
+        """The client's `X-Request-Id` when it can be used, else a number: no clock, no chance."""
+        wanted = header(headers, "X-Request-Id") or ""
+        if re.fullmatch(r"[A-Za-z0-9._:-]{1,128}", wanted) and not self.ledger.knows(wanted):
+            return wanted
+        return f"{prefix}-{next(self._numbers):08d}"
+
+    def _pick(self, body: Fields, model: M | None, kind: str) -> M:
+        name = body.text("model")
+        if model is None:
+            raise ApiError(404, f"this server serves no {kind} model", code="model_not_found")
+        if name and name != model.name and not self.aliases & {name, "*"}:
+            message = f"the {kind} model {name!r} does not exist; this server has {model.name!r}"
+            raise ApiError(404, message, param="model", code="model_not_found")
+        return model
+
+
+SERVED = web.AppKey("served", Served)

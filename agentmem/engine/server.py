@@ -1,0 +1,127 @@
+"""The engine as a server process: load, listen, say so, end cleanly."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import select
+import signal
+import socket
+import threading
+from pathlib import Path
+
+from aiohttp import web
+
+from agentmem.engine.api.app import build_app
+from agentmem.engine.api.state import ChatModel, EmbedModel, Served
+from agentmem.engine.core import EngineCore, Mode
+from agentmem.engine.embed import Embedder
+from agentmem.errors import EngineError, UsageError
+
+LOG = logging.getLogger("agentmem.engine")
+SHUTDOWN_S = 2.0
+
+
+def serve(
+    model_path: Path | None,
+    embedder_path: Path | None,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    mode: Mode = "bf16",
+    threads: int | None = None,
+    window: int | None = None,
+    ready_fd: int | None = None,
+    parent_pid: int | None = None,
+    aliases: frozenset[str] = frozenset(),
+    truncate_embeddings: bool = True,
+) -> None:
+    """Serve until SIGTERM or SIGINT; either path may be None, not both.
+
+    When listening, one JSON line `{"ready": true, "url": ..., "pid": ...}` goes to `ready_fd`
+    (stdout by default). With `parent_pid` the process ends when that one does. Raises UsageError,
+    EngineError (the port is taken) or DataError (a model file), each before listening.
+    """
+    if model_path is None and embedder_path is None:
+        raise UsageError("nothing to serve: give a model, an embedder or both")
+    if parent_pid is not None:
+        end_with(parent_pid)
+    # The port first: a mistake there should not cost the time of loading a model.
+    listener = bind(host, port)
+    with contextlib.ExitStack() as stack:
+        stack.callback(listener.close)
+        served = Served(chat=None, embed=None, aliases=aliases)
+        if model_path is not None:
+            core = EngineCore.load(model_path, mode=mode, threads=threads, window=window)
+            stack.callback(core.close)
+            served.chat = ChatModel(core)
+        if embedder_path is not None:
+            embedder = Embedder.load(embedder_path, threads=threads)
+            served.embed = EmbedModel(embedder, truncate=truncate_embeddings)
+            stack.callback(served.embed.pool.shutdown, wait=False, cancel_futures=True)
+        asyncio.run(_run(served, listener, ready_fd))
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A bound socket that does not listen yet; EngineError when the address cannot be had."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as err:
+        listener.close()
+        hint = "stop what listens there, or pass --port 0 for a free one"
+        raise EngineError(f"cannot listen on {host}:{port}: {err.strerror}; {hint}") from None
+    return listener
+
+
+def end_with(parent_pid: int) -> None:
+    """End this process when `parent_pid` ends, however it ends."""
+    try:
+        handle = os.pidfd_open(parent_pid)
+    except OSError as err:
+        raise UsageError(f"--parent-pid {parent_pid}: {err.strerror}") from None
+
+    def watch() -> None:
+        waiter = select.poll()
+        waiter.register(handle, select.POLLIN)
+        waiter.poll()
+        os.kill(os.getpid(), signal.SIGTERM)
+        threading.Event().wait(2 * SHUTDOWN_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="agentmem-parent", daemon=True).start()
+
+
+async def _run(served: Served, listener: socket.socket, ready_fd: int | None) -> None:
+    runner = web.AppRunner(
+        build_app(served),
+        handler_cancellation=True,
+        shutdown_timeout=SHUTDOWN_S,
+        access_log=None,
+    )
+    await runner.setup()
+    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    try:
+        await web.SockSite(runner, listener).start()
+        announce(listener, ready_fd)
+        await stopped.wait()
+    finally:
+        await runner.cleanup()
+
+
+def announce(listener: socket.socket, ready_fd: int | None) -> None:
+    """Write the ready line."""
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    line = json.dumps({"ready": True, "url": f"http://{shown}:{port}/v1", "pid": os.getpid()})
+    if ready_fd is None:
+        print(line, flush=True)
+        return
+    with os.fdopen(ready_fd, "w") as sink:
+        print(line, file=sink)

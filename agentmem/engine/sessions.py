@@ -1,0 +1,85 @@
+"""Who a request belongs to: session id, tenant and traffic class, from body and headers."""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from agentmem.engine.request import TrafficClass
+
+SESSION_HEADER = "X-Session-ID"
+TRAFFIC_HEADER = "X-Agentmem-Traffic"
+MAX_ID_CHARS = 256
+"""Ids are copied into every record, so they are bounded."""
+
+
+class IdentityError(ValueError):
+    """A session id, tenant or traffic class that cannot be used; `param` names the field."""
+
+    def __init__(self, param: str, message: str) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+def resolve_session(body: Mapping[str, Any], headers: Mapping[str, str]) -> str | None:
+    """First non-empty of body `session_id`, header `X-Session-ID`, `vllm_xargs["session_id"]`.
+
+    Conflicts are resolved, not rejected; blanks are kept; an empty string counts as absent.
+    A body value that is no string, and an id that is too long or has control characters, raise
+    IdentityError; an xargs value that is no string is ignored.
+    """
+    stated = body.get("session_id")
+    if stated is not None and not isinstance(stated, str):
+        raise IdentityError("session_id", "session_id must be a string")
+    xargs = body.get("vllm_xargs")
+    if xargs is not None and not isinstance(xargs, Mapping):
+        raise IdentityError("vllm_xargs", "vllm_xargs must be an object")
+    fallback = (xargs or {}).get("session_id")
+    if not isinstance(fallback, str):
+        fallback = None
+    session = stated or header(headers, SESSION_HEADER) or fallback or None
+    return None if session is None else _checked("session_id", session)
+
+
+def resolve_tenant(body: Mapping[str, Any], headers: Mapping[str, str]) -> str | None:
+    """Whose cache may serve the request: body `cache_salt`, else a digest of the API key.
+
+    The key itself is never kept.
+    """
+    salt = body.get("cache_salt")
+    if salt is not None and not isinstance(salt, str):
+        raise IdentityError("cache_salt", "cache_salt must be a string")
+    if salt:
+        return _checked("cache_salt", salt)
+    scheme, _, key = (header(headers, "Authorization") or "").partition(" ")
+    if scheme.lower() != "bearer" or not key.strip():
+        return None
+    return "key-" + hashlib.sha256(key.strip().encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def resolve_traffic(body: Mapping[str, Any], headers: Mapping[str, str]) -> TrafficClass:
+    """Body `traffic_class`, else header `X-Agentmem-Traffic`, else interactive."""
+    stated = body.get("traffic_class") or header(headers, TRAFFIC_HEADER) or "interactive"
+    for known in get_args(TrafficClass):
+        if stated == known:
+            return known  # type: ignore[no-any-return]
+    raise IdentityError("traffic_class", "traffic_class must be interactive or background")
+
+
+def header(headers: Mapping[str, str], name: str) -> str | None:
+    """A header's value whatever the case of its name."""
+    if (value := headers.get(name)) is not None:
+        return value
+    wanted = name.lower()
+    return next((v for k, v in headers.items() if k.lower() == wanted), None)
+
+
+def _checked(param: str, value: str) -> str:
+    if len(value) > MAX_ID_CHARS:
+        raise IdentityError(param, f"{param} is longer than {MAX_ID_CHARS} characters")
+    # Cc: control characters, Cs: half of a surrogate pair, which no encoder takes.
+    if any(unicodedata.category(c) in ("Cc", "Cs") for c in value):
+        raise IdentityError(param, f"{param} contains control characters")
+    return value
