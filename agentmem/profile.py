@@ -66,7 +66,8 @@ class LimitsSpec:
     max_output_tokens: int = 256
     max_tool_loops: int = 8
     request_timeout_s: float = 600.0
-    open_timeout_s: float = 180.0
+    timeout_scale: float = 1.0
+    """Factor on the time-outs of a system's own system.toml (open, flush, snapshot, close)."""
     unit_timeout_s: float = 1800.0
     query_timeout_s: float = 600.0
 

@@ -52,7 +52,8 @@ def call(args: argparse.Namespace) -> int:
     if args.action == "install":
         return install(specs)
     if args.action == "check":
-        return 0 if all([check(spec) for spec in specs]) else 5
+        results = [check(spec) for spec in specs]
+        return 0 if all(results) else 5
     show(specs)
     return 0
 

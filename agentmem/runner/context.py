@@ -10,7 +10,7 @@ from agentmem.gateway.server import Gateway
 from agentmem.meters.base import EnergyMeter, spent
 from agentmem.meters.sampler import Sampler
 from agentmem.profile import Profile
-from agentmem.records import Bucket, Failure, Mark, Phase, Row, Window
+from agentmem.records import Bucket, Failure, Mark, MarkKind, Phase, Row, Window
 from agentmem.runner.engine import LocalEngine, ServerFacts
 from agentmem.runner.folder import RunFolder
 from agentmem.runner.progress import Progress

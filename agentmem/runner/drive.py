@@ -16,16 +16,20 @@ from agentmem.records import Footprint, Query, Scope, Unit
 from agentmem.runner import questions
 from agentmem.runner.context import Context, Place, window
 from agentmem.runner.resume import Progressed, restore, safe
-from agentmem.sandbox.client import Worker
+from agentmem.sandbox.client import Worker, parse_at
 from agentmem.sandbox.environment import Environment
 from agentmem.sandbox.failure import WorkerFailure
-from agentmem.sandbox.launch import WorkerOptions
+from agentmem.sandbox.launch import CLOCK_START_S, WorkerOptions
 from agentmem.sandbox.specs import SystemSpec
 from agentmem.workloads.base import History, Question
 
 T = TypeVar("T")
 MAX_RESTARTS = 3
 """A worker that dies more often than this in one scope ends that scope."""
+
+
+STEP_S = 60.0
+"""What the frozen clock moves by per unit or question that has no time stamp."""
 
 
 class ScopeLostError(Exception):
@@ -66,6 +70,7 @@ class Drive:
             self._open()
             self._construct()
             self._question()
+            self._memory()
             self._footprint("closed")
             self.place.mark(ctx, "done")
         except ScopeLostError:
@@ -99,7 +104,11 @@ class Drive:
             ctx.folder.store(name, self.history.history),
             ctx.folder.logs(name, self.history.history),
             allowed_ports=(urllib.parse.urlsplit(self.url).port or 0,),
-            options=WorkerOptions(ctx.profile.run.frozen_clock, ctx.profile.run.seed),
+            options=WorkerOptions(
+                ctx.profile.run.frozen_clock,
+                ctx.profile.run.seed,
+                timeout_scale=limits.timeout_scale,
+            ),
         )
         endpoints = memory.Endpoints(
             self.url,
@@ -138,6 +147,7 @@ class Drive:
                 ctx, self.place, "construction", "measured", "flush", ctx.profile.run.quiet_s
             ):
                 self._call("flush", "flush", lambda w: w.flush())
+            self._memory()
             self._snapshot(units[-1].unit_id)
             self._footprint("constructed")
             self.place.mark(ctx, "constructed")
@@ -146,6 +156,7 @@ class Drive:
         ctx, timeout = self.ctx, self.ctx.profile.limits.unit_timeout_s
         start = ctx.clock()
         with window(ctx, self.place, "construction", "measured", unit.unit_id, 0.0):
+            self._set_clock(index)
             stored = self._call("construct", unit.unit_id, lambda w: w.construct(unit, timeout))
             took = ctx.clock() - start
         done = stored or memory.Stored(lost=1)
@@ -186,14 +197,15 @@ class Drive:
         done = set(self.before.queries)
         for index, question in enumerate(asked):
             if question.question_id not in done:
-                ctx.write(self._ask(question))
+                ctx.write(self._ask(index, question))
                 ctx.journal.sync()
             ctx.progress.step(self.spec.name, "questions", index + 1)
 
-    def _ask(self, question: Question) -> Query:
+    def _ask(self, index: int, question: Question) -> Query:
         ctx, qid = self.ctx, question.question_id
         timeout = ctx.profile.limits.query_timeout_s
         start = ctx.clock()
+        self._set_clock(len(self.history.units) + index)
         with window(ctx, self.place, "retrieval", "measured", qid, 0.0):
             found = self._call(
                 "retrieve",
@@ -223,6 +235,16 @@ class Drive:
             if err.kind in ("died", "timeout", "protocol"):
                 self._restart()
             return None
+
+    def _set_clock(self, step: int) -> None:
+        """The frozen clock follows the work done, not the calls made, so that a resume repeats it.
+
+        A unit with a time stamp sets its own time; all else lies minutes after the last stamp.
+        """
+        stamps = [parse_at(u.at) for u in self.history.units[: step + 1]]
+        known = [s for s in stamps if s is not None]
+        if self.worker is not None:
+            self.worker.clock_s = (known[-1] if known else CLOCK_START_S) + STEP_S * step
 
     def _restart(self) -> None:
         self.restarts += 1
@@ -273,6 +295,11 @@ class Drive:
                     self.place.epoch,
                 )
             )
+
+    def _memory(self) -> None:
+        """Proportional memory of worker and engine, read at phase ends only: it is slow to read."""
+        for role in (f"worker:{self.spec.name}", "engine"):
+            self.ctx.sampler.mark(role)
 
     def _close(self) -> None:
         if self.worker is not None:

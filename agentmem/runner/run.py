@@ -16,7 +16,7 @@ from agentmem.records import Row
 from agentmem.runner import parts, questions
 from agentmem.runner.context import Context
 from agentmem.runner.drive import Drive, scope_id
-from agentmem.runner.engine import LocalEngine, ServerFacts
+from agentmem.runner.engine import LocalEngine, ServerFacts, warm_up
 from agentmem.runner.folder import RunFolder
 from agentmem.runner.identity import run_identity
 from agentmem.runner.prepare import Prepared, prepare
@@ -73,6 +73,8 @@ def run(profile: Profile, options: RunOptions, progress: Progress) -> RunResult:
         stack.callback(_keep_log, logs, folder)
         resumed = manifest is not None
         manifest = manifest or parts.manifest(prepared, served, identity)
+        if profile.run.warm_up:
+            warm_up(served, profile.engine)
         status = _measure(prepared, served, engine, folder, manifest, options, progress)
         return RunResult(folder.path, status, resumed, True)
 
