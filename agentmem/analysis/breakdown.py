@@ -95,6 +95,7 @@ def calls_by_kind(run: Run) -> pd.DataFrame:
         rows.append(
             dict(zip(("system", "phase", "bucket", "kind", "endpoint"), key, strict=True))
             | {
+                "system": title(run, str(key[0])),
                 "calls": len(group),
                 "failed": int((~group["ok"]).sum()),
                 "input_tokens": known_sum(group["input_tokens"]),
@@ -163,6 +164,7 @@ def failures(run: Run) -> pd.DataFrame:
     rows = [
         dict(zip(("system", "where", "kind"), key, strict=True))
         | {
+            "system": title(run, str(key[0])),
             "count": len(group),
             "first_unit": group["unit"].iloc[0],
             "message": str(group["message"].iloc[0]).strip().split("\n")[0][:300],

@@ -42,3 +42,13 @@ def union_seconds(starts: pd.Series[Any], ends: pd.Series[Any]) -> float:
         covered += max(0.0, end - max(start, reach))
         reach = max(reach, end)
     return covered
+
+
+def wilson(hits: int, n: int, z: float = 1.96) -> tuple[float, float] | None:
+    """95 % interval of a share by Wilson's score, None for no trials."""
+    if not n:
+        return None
+    share, spread = hits / n, z * z / n
+    centre = (share + spread / 2) / (1 + spread)
+    half = z * ((share * (1 - share) / n + spread / (4 * n)) ** 0.5) / (1 + spread)
+    return max(0.0, centre - half), min(1.0, centre + half)

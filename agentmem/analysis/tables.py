@@ -9,6 +9,7 @@ import pandas as pd
 from agentmem.analysis.attribute import known_sum
 from agentmem.analysis.energy import add_up
 from agentmem.analysis.load import REFERENCES, Run
+from agentmem.analysis.stats import wilson
 
 TAXONOMY = {
     "paradigm": "paradigm",
@@ -73,10 +74,13 @@ def quality(scores: pd.DataFrame) -> dict[str, Any]:
     """Accuracy over all questions asked, mean F1 over those that have a gold, recall, staleness."""
     asked, correct = len(scores), int(scores["correct"].sum())
     stale = scores["stale_answer"].dropna()
+    low, high = wilson(correct, asked) or (None, None)
     return {
         "questions": asked,
         "correct": correct,
         "accuracy": correct / asked if asked else None,
+        "accuracy_low": low,
+        "accuracy_high": high,
         "f1": mean(scores["f1"]),
         "stale_share": float(stale.astype(bool).mean()) if len(stale) else None,
         "recall_ids": mean(scores["recall_ids"]),

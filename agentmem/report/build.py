@@ -1,0 +1,43 @@
+"""Put a report together and write its files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from agentmem.analysis.load import load
+from agentmem.errors import UsageError
+from agentmem.report import ReportPaths
+from agentmem.report.content import Content, gather
+from agentmem.report.figures import Drawing, draw_all
+from agentmem.report.html import html
+from agentmem.report.markdown import markdown
+
+
+def build_report(run_dirs: Sequence[Path], out: Path) -> ReportPaths:
+    """See `agentmem.report.build`."""
+    content = gather([load(folder) for folder in run_dirs])
+    drawings = draw_all(content)
+    try:
+        return _write(content, drawings, out)
+    except OSError as error:
+        raise UsageError(f"cannot write the report to {out}: {error.strerror}") from error
+
+
+def _write(content: Content, drawings: Sequence[Drawing], out: Path) -> ReportPaths:
+    for part in ("tables", "figures"):
+        (out / part).mkdir(parents=True, exist_ok=True)
+    csvs = []
+    for sheet in content.sheets:
+        path = out / "tables" / f"{sheet.key}.csv"
+        sheet.frame.to_csv(path, index=False)
+        csvs.append(path)
+    pngs = []
+    for drawing in drawings:
+        path = out / "figures" / f"{drawing.key}.png"
+        path.write_bytes(drawing.png)
+        pngs.append(path)
+    page, text = out / "report.html", out / "report.md"
+    page.write_text(html(content, drawings), encoding="utf-8")
+    text.write_text(markdown(content, drawings), encoding="utf-8")
+    return ReportPaths(page, text, tuple(csvs), tuple(pngs))

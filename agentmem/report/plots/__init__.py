@@ -1,0 +1,1 @@
+"""One module per figure: `draw(figure, content, theme)` and `caption(content)`."""

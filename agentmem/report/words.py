@@ -1,0 +1,224 @@
+"""The sentences of a report, each made from the run's own data."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from agentmem.analysis.breakdown import calls_by_kind, construction
+from agentmem.analysis.load import REFERENCES, Run
+from agentmem.analysis.tables import title
+from agentmem.report import format as fmt
+
+Rows = list[dict[str, Any]]
+SMALL_PARAMETERS = 3e9
+"""Below this many parameters answers are read as a sign of cost and shape, not of quality."""
+
+
+def headline(run: Run) -> str:
+    """What ran, on what."""
+    own = [s for s in run.systems if s not in REFERENCES]
+    engine = run.manifest.get("engine") or {}
+    histories = (run.manifest.get("workload") or {}).get("histories") or {}
+    tokens = sum(h.get("source_tokens") or 0 for h in histories.values())
+    questions = sum(h.get("questions") or 0 for h in histories.values())
+    return (
+        f"{fmt.plural(len(own), 'memory system')}, {fmt.plural(questions, 'question')} about "
+        f"{fmt.plural(tokens, 'token')} of history, answered by {engine.get('model') or 'a model'}."
+    )
+
+
+def reading(run: Run, t3: Rows) -> tuple[str, ...]:
+    """The run in a few sentences: who was right, what it cost, what the references say."""
+    own = [r for r in t3 if not r["reference"] and r["questions"]]
+    if not own:
+        return ("No system answered a question.",)
+    sentences = [_best(own), _references(t3), _spread(own), _write_heavy(run, own)]
+    return tuple(s for s in sentences if s)
+
+
+def _best(own: Rows) -> str:
+    top = max(r["correct"] for r in own)
+    names = _list([r["title"] for r in own if r["correct"] == top])
+    n = own[0]["questions"]
+    if not top:
+        return f"No system got any of the {n} questions right."
+    return f"Most answers right: {names} with {top} of {n}."
+
+
+def _references(t3: Rows) -> str:
+    by_name = {r["system"]: r for r in t3 if r["reference"] and r["questions"]}
+    if len(by_name) < len(REFERENCES):
+        return ""
+    blind, told = by_name["no_memory"], by_name["oracle_evidence"]
+    return (
+        f"The same reader gets {told['correct']} of {told['questions']} right when it is handed "
+        f"the evidence, and {blind['correct']} with no memory at all: that is the room in which "
+        "memory can show."
+    )
+
+
+def _spread(own: Rows) -> str:
+    timed = [r for r in own if fmt.known(r["wall_s"])]
+    if len(timed) < 2:
+        return ""
+    low = min(timed, key=lambda r: r["wall_s"])
+    high = max(timed, key=lambda r: r["wall_s"])
+    ratio = high["wall_s"] / low["wall_s"]
+    return (
+        f"From the first unit to the last answer {low['title']} took "
+        f"{fmt.seconds(low['wall_s'])} and {high['title']} {fmt.seconds(high['wall_s'])}, "
+        f"{fmt.short(ratio)} times as long."
+    )
+
+
+def _write_heavy(run: Run, own: Rows) -> str:
+    """Which systems spent more LLM tokens on building memory than on all questions."""
+    heavy = []
+    for row in own:
+        mine = run.phases[run.phases["system"].eq(row["system"])]
+        tokens = mine.groupby("phase")[["input_tokens", "output_tokens"]].sum().sum(axis=1)
+        built = float(tokens.get("construction", 0.0))
+        if built > float(tokens.sum()) - built:
+            heavy.append(row["title"])
+    if not heavy:
+        return ""
+    verb = "spends" if len(heavy) == 1 else "spend"
+    return f"{_list(heavy)} {verb} more LLM tokens on building memory than on all the questions."
+
+
+def _list(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
+
+
+def facts(run: Run) -> tuple[tuple[str, str], ...]:
+    """Run identity, model, machine, workload: what has to be equal for runs to be compared."""
+    manifest = run.manifest
+    engine, embedder = manifest.get("engine") or {}, manifest.get("embedder") or {}
+    workload, machine = manifest.get("workload") or {}, manifest.get("machine") or {}
+    pairs = {
+        "run": manifest.get("run_id"),
+        "identity": manifest.get("identity"),
+        "status": manifest.get("status"),
+        "made": manifest.get("created"),
+        "agentmem": manifest.get("agentmem"),
+        "model": _join(engine, ("model", "mode", "backend", "kind")),
+        "window": engine.get("window") or engine.get("window_tokens"),
+        "threads": engine.get("threads"),
+        "weights": engine.get("weights"),
+        "embedder": _join(embedder, ("model",)),
+        "workload": workload.get("name"),
+        "ingest unit": (workload.get("params") or {}).get("unit"),
+        "machine": ", ".join(f"{k} {v}" for k, v in machine.items() if _plain(v)),
+        "order of systems": ", ".join(manifest.get("order") or ()),
+    }
+    return tuple((name, str(value)) for name, value in pairs.items() if value)
+
+
+def _plain(value: Any) -> bool:
+    return isinstance(value, str | int | float) and value != ""
+
+
+def _join(values: dict[str, Any], keys: tuple[str, ...]) -> str:
+    return ", ".join(str(values[k]) for k in keys if values.get(k))
+
+
+def parameters(run: Run) -> float | None:
+    """Size of the reader: what the engine states, else what its name says, else unknown."""
+    engine = run.manifest.get("engine") or {}
+    if engine.get("parameters"):
+        return float(engine["parameters"])
+    name = str(engine.get("model") or "").rsplit("/", 1)[-1]
+    found = re.findall(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)([mb])(?![a-z0-9])", name.lower())
+    scale = {"m": 1e6, "b": 1e9}
+    return max((float(n) * scale[unit] for n, unit in found), default=None)
+
+
+def small_model(run: Run, t3: Rows) -> str:
+    """What this run's model can and cannot show."""
+    n = parameters(run)
+    if n is None:
+        return (
+            "The size of the model is not known here. Read accuracy against the two reference "
+            "rows: a system cannot be told apart from another inside their distance."
+        )
+    size = f"{n / 1e9:.3g} billion" if n >= 1e9 else f"{n / 1e6:.3g} million"
+    if n >= SMALL_PARAMETERS:
+        return (
+            f"The model has {size} parameters. Accuracy and cost can both be read, within the "
+            "intervals shown; other models may rank the systems differently."
+        )
+    told = next((r for r in t3 if r["system"] == "oracle_evidence" and r["questions"]), None)
+    ceiling = (
+        f" Handed the evidence itself, it gets {told['correct']} of {told['questions']} right: "
+        "what it misses there is no fault of any memory."
+        if told
+        else ""
+    )
+    return (
+        f"The model has {size} parameters. A model this small shows cost and shape: how many calls "
+        "and tokens each phase takes, where the seconds go, what grows with the history, what is "
+        "found by retrieval. It does not show how accurate a system is with a capable model, and "
+        "accuracies here are no ranking." + ceiling + _contract(run)
+    )
+
+
+def _contract(run: Run) -> str:
+    """A caution for systems whose write path depends on the model keeping to a format."""
+    table = construction(run)
+    lossy = table[(table["llm_tokens"] > 0) & ((table["lost"] > 0) | (table["units_failed"] > 0))]
+    if lossy.empty:
+        return ""
+    names = _list([str(s) for s in lossy["system"]])
+    return (
+        f" {names} lets the model write its memory and lost some of it here; with a stronger model "
+        "both the losses and the number of calls would be different."
+    )
+
+
+def energy(run: Run, t3: Rows) -> str:
+    """How the joules were obtained."""
+    sources = {r["energy_source"] for r in t3 if r["energy_source"] != "none"}
+    stated = run.manifest.get("energy") or {}
+    if sources == {"modelled"}:
+        watts = stated.get("w_per_core") or {}
+        return (
+            "Energy is modelled, not measured: no counter could be read on this machine. It is the "
+            "CPU time of the system's worker and of the engine, times a stated "
+            f"{watts.get('low')} – {watts.get('high')} W per busy core (middle {watts.get('mid')} "
+            "W). CPU-seconds are the measured quantity. Memory, idle power and cooling are not in "
+            "it. Systems whose bands overlap are not ranked by energy."
+        )
+    if sources:
+        scope = stated.get("scope") or "unknown scope"
+        return (
+            f"Energy was read from {_list(sorted(sources))} ({scope}) over each window; idle power "
+            "of the device during the window is part of it. Different sources are never added."
+        )
+    return (
+        "No energy figure: no counter could be read, and the CPU time of the model server is not "
+        "known, so that a modelled figure would leave out the larger part."
+    )
+
+
+def warnings(run: Run) -> tuple[str, ...]:
+    """What a reader must know before using a figure of this run."""
+    notes = [str(note) for note in run.manifest.get("notes") or ()]
+    status = run.manifest.get("status")
+    if status != "complete":
+        notes.append(f"The run is {status}: some units or questions are missing from it.")
+    kinds = calls_by_kind(run)
+    capped = kinds[kinds["cap_bound"]] if len(kinds) else kinds
+    notes.extend(
+        f"{row['system']}: {fmt.percent(row['cap_share'])} of its “{row['kind']}” replies in "
+        f"{row['phase']} ended at the token cap (cap-bound)."
+        for row in capped.to_dict("records")
+    )
+    cut = run.queries[run.queries["cut_tokens"] > 0]
+    for system, group in cut.groupby("system", sort=False):
+        asked, cut_off = fmt.plural(len(group), "question"), group["cut_tokens"].mean()
+        notes.append(
+            f"{title(run, str(system))}: the context did not fit the window for {asked}; "
+            f"{fmt.count(cut_off)} tokens were left out on average."
+        )
+    return tuple(notes)
