@@ -12,7 +12,7 @@ from pathlib import Path
 
 from agentmem.sandbox.channel import Channel
 
-_GUARD = 'read _; kill -KILL -- "-$1" 2>/dev/null'
+_GUARD = 'read _; kill -s KILL -- "-$1"'
 """Waits for the end of its input, which comes when the harness dies, then kills the group."""
 
 
