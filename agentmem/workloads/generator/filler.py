@@ -83,7 +83,8 @@ class Filler:
         person = stream.pick(self._life.cast)
         subject = None if person == self._life.log.user else person
         value = stream.pick(self._life.spare[key])
-        return say(stream.pick(attributes()[key].near), subject, value)
+        text = say(stream.pick(attributes()[key].near), subject, value)
+        return f"{text[:-1]}, {stream.pick(people()['near_when'])}."
 
     def _stranger(self, stream: Stream) -> str:
         key = stream.pick(self._keys)

@@ -17,7 +17,9 @@ from agentmem.workloads.tokens import Counter
 
 PER_SESSION = 20
 """Filler exchanges of a session, where sessions are added as the history grows."""
-TRIMS = 4
+SLACK = 150
+"""Gap in tokens that is left to be trimmed; costs added up are close to the measured sum only."""
+TRIMS = 6
 CANDIDATES = 48
 
 
@@ -38,13 +40,17 @@ class Fitter:
             raise UsageError(
                 f"workload.history_tokens = {tokens} is too short: the facts alone take {total}"
             )
-        number = 0
-        while total < tokens:
-            item = self._place(number, self._filler.exchange(number), grow, labels)
-            total += self._cost(item.exchange) + self._heading_cost(item)
-            self._items.append(item)
-            number += 1
-        self._items.pop()
+        number, waiting, slack = 0, None, SLACK
+        while tokens - total > slack:
+            while total < tokens:
+                exchange = waiting or self._filler.exchange(number)
+                item, waiting = self._place(number, exchange, grow, labels), None
+                total += self._cost(exchange) + self._heading_cost(item)
+                self._items.append(item)
+                number += 1
+            number, waiting = number - 1, self._items.pop().exchange
+            slack = max(SLACK, self._cost(waiting))
+            total = self._measure()
         self._trim(tokens, labels)
         return assemble(self._items, self._calendar, self._user)
 
@@ -77,10 +83,10 @@ class Fitter:
             self._items.append(Item(last, None, rank, best))
 
     def _cost(self, exchange: Exchange) -> int:
-        text = f"{self._user}: {exchange.user}\n"
+        text = f".\n{self._user}: {exchange.user}"
         if exchange.reply is not None:
-            text += f"{ASSISTANT}: {exchange.reply}\n"
-        return self._counter.count(text)
+            text += f"\n{ASSISTANT}: {exchange.reply}"
+        return self._counter.count(text) - self._counter.count(".")
 
     def _heading_cost(self, item: Item) -> int:
         """Tokens of a new extra session's heading, on its first exchange."""
@@ -89,7 +95,7 @@ class Fitter:
         ):
             return 0
         stamp = self._calendar.between(item.session, item.extra).isoformat()
-        return self._counter.count(heading(stamp) + "\n\n")
+        return self._counter.count(f".\n\n{heading(stamp)}") - self._counter.count(".")
 
     def _measure(self) -> int:
         script = assemble(self._items, self._calendar, self._user)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -130,9 +131,10 @@ def _direct(draft: Draft, counts: Mapping[str, int]) -> list[Ask]:
     several = max([counts.get(kind, 0) for kind in SEVERAL] + [(counts.get("current", 0) + 1) // 2])
     several = several if draft.sessions > 1 else 0
     slots: list[Event] = []
+    everybody = [draft.user, *(name for name, _ in draft.relatives)]
     for index in range(max(counts.get("current", 0), several, 2 if counts.get("order") else 0)):
         many = 1 if index >= several else 3 if draft.sessions >= 6 and index % 2 else 2
-        slots.append(draft.settle(_next_person(draft), many))
+        slots.append(draft.settle(_next_person(draft, everybody), many))
     asks = [Ask("current", e.attribute, e.person) for e in slots[: counts.get("current", 0)]]
     for kind in SEVERAL:
         for event in slots[: counts.get(kind, 0)]:
@@ -142,10 +144,14 @@ def _direct(draft: Draft, counts: Mapping[str, int]) -> list[Ask]:
     return asks + _orders(draft, counts.get("order", 0))
 
 
-def _next_person(draft: Draft) -> str:
-    """The user as long as something is left to say of them, then the others in turn."""
-    others = [name for name, _ in draft.relatives]
-    return next((p for p in (draft.user, *others) if draft.free(p)), draft.user)
+def _next_person(draft: Draft, persons: list[str]) -> str:
+    """The first with something left to be said; else whoever has the fewest slots."""
+    taken = Tally(person for person, _ in draft.slots)
+    first, *rest = persons
+    if draft.free(first):
+        return first
+    rest = [name for name in sorted(rest, key=lambda name: taken[name]) if draft.free(name)]
+    return rest[0] if rest else first
 
 
 def _orders(draft: Draft, count: int) -> list[Ask]:
@@ -167,8 +173,12 @@ def _orders(draft: Draft, count: int) -> list[Ask]:
 def _by_relation(draft: Draft, counts: Mapping[str, int]) -> list[Ask]:
     """Two-hop questions, and confusable ones: known of the user, never said of the relative."""
     asks: list[Ask] = []
+    relation_of = dict(draft.relatives)
     for index in range(counts.get("two-hop", 0)):
-        person, relation = draft.relatives[index % len(draft.relatives)]
+        start = index % len(draft.relatives)
+        names = [name for name, _ in draft.relatives[start:] + draft.relatives[:start]]
+        person = _next_person(draft, names)
+        relation = relation_of[person]
         event = draft.settle(person, 2 if draft.sessions >= 6 and index % 2 else 1)
         asks.append(Ask("two-hop", event.attribute, relation=relation))
     known = [a for a in draft.open if (draft.user, a) in draft.slots]

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cache
 
 from agentmem.memory import Turn
-from agentmem.workloads.generator.events import Event, EventLog, Introduction
+from agentmem.workloads.generator.asks import Weeks
+from agentmem.workloads.generator.events import Event, EventLog, Happening, Introduction
 from agentmem.workloads.generator.templates import attributes, people
 
 _SOURCE = re.compile(r"^According to (?P<source>[A-Z]\w+), ")
@@ -45,7 +47,7 @@ def _pattern(attribute: str, template: str) -> Pattern:
         slot = _SLOTS.get(piece)
         group = slot[slot.index("<") + 1 : slot.index(">")] if slot else ""
         if slot and group in seen:
-            slot = rf"(?:(?P={group})|my|me)"
+            slot = r"(?:I|me|my|[A-Z][\w' ]+?)"
         seen.add(group)
         body += slot or re.escape(piece)
     literals = [piece for piece in pieces if piece not in _SLOTS]
@@ -63,7 +65,7 @@ def patterns() -> tuple[Pattern, ...]:
 
 def read_sentence(sentence: str) -> list[tuple[str, Mapping[str, str]]]:
     """(attribute, groups) of every template that the sentence fits."""
-    found = []
+    found: list[tuple[str, Mapping[str, str]]] = []
     for pattern in patterns():
         if pattern.anchor in sentence:
             match = pattern.regex.match(sentence)
@@ -82,27 +84,32 @@ def _values(attribute: str) -> frozenset[str]:
     return frozenset(attributes()[attribute].values)
 
 
-def read_log(turns: Iterable[Turn], user: str) -> EventLog:
-    """The log that these turns tell, in the order of their time stamps; sessions are numbered by
-    their first appearance in time."""
-    ordered = sorted(turns, key=lambda turn: turn.at or "")
-    days = {at: n for n, at in enumerate(dict.fromkeys(turn.at for turn in ordered))}
-    events: list[Event] = []
-    introductions: list[Introduction] = []
-    for turn in ordered:
-        if turn.role != "user":
-            continue
-        for sentence in _SENTENCE_END.split(turn.text):
-            heard = _SOURCE.match(sentence)
-            for attribute, groups in read_sentence(sentence[heard.end() :] if heard else sentence):
-                day = days[turn.at]
-                if not attribute:
-                    introductions.append(Introduction(groups["name"], groups["relation"], day))
-                    continue
+def read_turn(turn: Turn, user: str) -> tuple[Happening, ...]:
+    """What one turn tells, its session left at 0."""
+    if turn.role != "user":
+        return ()
+    told: list[Happening] = []
+    for sentence in _SENTENCE_END.split(turn.text):
+        heard = _SOURCE.match(sentence)
+        source = heard["source"] if heard else None
+        for attribute, groups in read_sentence(sentence[heard.end() :] if heard else sentence):
+            if attribute:
                 who = _who(groups["who"], user)
-                source = heard["source"] if heard else None
-                events.append(Event(who, attribute, groups["value"], day, source))
-    return EventLog(user, tuple(events), tuple(introductions))
+                told.append(Event(who, attribute, groups["value"], 0, source))
+            else:
+                told.append(Introduction(groups["name"], groups["relation"], 0))
+    return tuple(told)
+
+
+def join(told: Iterable[tuple[str, tuple[Happening, ...]]], user: str) -> tuple[EventLog, Weeks]:
+    """The log of (time stamp, what was told) pairs, and the week of each of its sessions."""
+    ordered = sorted(told, key=lambda pair: pair[0])
+    days = {at: number for number, at in enumerate(dict.fromkeys(at for at, _ in ordered))}
+    dates = [datetime.fromisoformat(at).date() for at in days]
+    weeks = [(date - dates[0]).days // 7 for date in dates]
+    dated = [replace(h, session=days[at]) for at, happenings in ordered for h in happenings]
+    events = tuple(h for h in dated if isinstance(h, Event))
+    return EventLog(user, events, tuple(h for h in dated if isinstance(h, Introduction))), weeks
 
 
 def _who(words: str, user: str) -> str:
