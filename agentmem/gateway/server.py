@@ -137,6 +137,16 @@ class Gateway:
         self._recorder.check()
         return waited_s
 
+    def hold(self) -> None:
+        """Let new calls wait while the upstream restarts; the wait is no overhead of ours."""
+        if self._forwarder is not None:
+            self._loop.call_soon_threadsafe(self._forwarder.open_road.clear)
+
+    def release(self) -> None:
+        """Let held calls go on."""
+        if self._forwarder is not None:
+            self._loop.call_soon_threadsafe(self._forwarder.open_road.set)
+
     def transport_failures(self, scope_id: str) -> int:
         """Calls so far that got no reply, or half of one, because the upstream went away."""
         return self._book.read(scope_id, lambda state: state.transport_failures)

@@ -48,6 +48,9 @@ class Forwarder:
 
     def __init__(self, upstream: Upstream, options: GatewayOptions) -> None:
         self._upstream = upstream
+        self.open_road = asyncio.Event()
+        """Cleared while the upstream restarts: new calls wait, those under way go on."""
+        self.open_road.set()
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_IDLE_S),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -76,6 +79,7 @@ class Forwarder:
         body: bytes,
     ) -> aiohttp.ClientResponse:
         """Send one request; returns when the reply's head is there. Raises UPSTREAM_ERRORS."""
+        await self.open_road.wait()
         url, key = target
         if key is not None:
             headers["Authorization"] = f"Bearer {key}"

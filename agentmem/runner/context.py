@@ -11,8 +11,9 @@ from agentmem.meters.base import EnergyMeter, spent
 from agentmem.meters.sampler import Sampler
 from agentmem.profile import Profile
 from agentmem.records import Bucket, Failure, Mark, MarkKind, Phase, Row, Window
-from agentmem.runner.engine import LocalEngine, ServerFacts
+from agentmem.runner.engine import ServerFacts, wait_until_served
 from agentmem.runner.folder import RunFolder
+from agentmem.runner.keeper import Keeper
 from agentmem.runner.progress import Progress
 from agentmem.runner.reader import Room
 from agentmem.telemetry.journal import Journal
@@ -31,12 +32,24 @@ class Context:
     energy: EnergyMeter
     clock: Callable[[], float]
     facts: ServerFacts
-    engine: LocalEngine | None
+    keeper: Keeper | None
+    """Restarts a local engine that died; None for a foreign server."""
     room: Room
     progress: Progress
 
     def write(self, row: Row) -> None:
         self.journal.write(row)
+
+    def trouble(self, scope: str) -> int:
+        """Broken calls of a scope and engine restarts so far; only grows."""
+        return self.gateway.transport_failures(scope) + (self.keeper.restarts if self.keeper else 0)
+
+    def wait_for_engine(self) -> None:
+        """Return when the model server answers again; EngineError when it stays away."""
+        if self.keeper is not None:
+            self.keeper.wait()
+        else:
+            wait_until_served(self.facts, self.profile.engine)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,14 +45,22 @@ class LocalEngine:
     """`python -m agentmem.engine` as a child that dies with this process."""
 
     def __init__(self, spec: EngineSpec, log: Path) -> None:
-        self._log = log
-        self._spec = spec
-        args = [sys.executable, "-m", "agentmem.engine", "--port", "0", "--mode", spec.mode]
+        self._log, self._spec = log, spec
+        self.url = ""
+        self._start(0)
+
+    def restart(self) -> None:
+        """Start a dead engine again on the same port."""
+        self._start(urllib.parse.urlsplit(self.url).port or 0)
+
+    def _start(self, port: int) -> None:
+        spec = self._spec
+        args = [sys.executable, "-m", "agentmem.engine", "--port", str(port)]
+        args += ["--mode", spec.mode, "--parent-pid", str(os.getpid())]
         args += ["--model", str(resolve(spec.model)), "--embedder", str(resolve(spec.embedder))]
-        args += ["--parent-pid", str(os.getpid())]
         args += ["--threads", str(spec.threads)] if spec.threads else []
         args += ["--window", str(spec.window_tokens)] if spec.window_tokens else []
-        with log.open("ab") as sink:
+        with self._log.open("ab") as sink:
             self.process = subprocess.Popen(
                 args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=sink, env=_env()
             )
@@ -162,6 +171,20 @@ def _dims(url: str, model: str, spec: EngineSpec) -> int:
     body = {"model": model, "input": ["width"]}
     reply = fetch_json(f"{url}/embeddings", body, spec.api_key_env, 120.0)
     return len(reply["data"][0]["embedding"])
+
+
+def wait_until_served(served: ServerFacts, spec: EngineSpec) -> None:
+    """Return once a foreign server answers; EngineError when it does not within the time-out."""
+    deadline = time.monotonic() + spec.start_timeout_s
+    while True:
+        try:
+            fetch_json(f"{served.url}/models", None, spec.api_key_env, 10.0)
+        except EngineError as err:
+            if time.monotonic() >= deadline:
+                raise EngineError(f"{err}; run the same command again to go on") from None
+            time.sleep(1.0)
+        else:
+            return
 
 
 def warm_up(served: ServerFacts, spec: EngineSpec) -> None:

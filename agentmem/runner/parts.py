@@ -22,6 +22,7 @@ from agentmem.records import RUN_FORMAT, Call, Row
 from agentmem.runner.context import Context
 from agentmem.runner.engine import LocalEngine, ServerFacts, facts
 from agentmem.runner.folder import RunFolder
+from agentmem.runner.keeper import Keeper
 from agentmem.runner.prepare import Prepared, describe, system_row
 from agentmem.runner.progress import Progress
 from agentmem.runner.reader import Room
@@ -87,10 +88,12 @@ def context(
     meter = energy_meter(stack)
     sampler = Sampler(clock, journal.write, profile.meters.hz, (meter.tick,))
     sampler.watch("gateway", os.getpid(), tree=False)
-    if engine is not None:
-        sampler.watch("engine", engine.pid)
     sampler.start()
     stack.callback(sampler.stop)
+    keeper = None
+    if engine is not None:
+        keeper = Keeper(engine, gateway, sampler, progress.note)
+        stack.callback(keeper.stop)
     answer = profile.answer
     return Context(
         profile=profile,
@@ -102,7 +105,7 @@ def context(
         energy=meter,
         clock=clock,
         facts=served,
-        engine=engine,
+        keeper=keeper,
         room=Room(
             served.window_tokens, answer.max_tokens, answer.k, answer.k_overflow, counter.count
         ),
