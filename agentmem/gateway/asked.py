@@ -63,6 +63,13 @@ class Asked:
         return None
 
     @property
+    def answers(self) -> int:
+        """How many answers were asked for: `n`, for each prompt."""
+        n = self._get("n")
+        prompts = self.sequences if self.endpoint == "completion" else 1
+        return (n if isinstance(n, int) and n > 0 else 1) * (prompts or 1)
+
+    @property
     def sequences(self) -> int | None:
         """Texts to embed, or prompts to complete; None for other endpoints."""
         if self.endpoint not in ("embedding", "completion"):

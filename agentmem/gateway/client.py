@@ -55,6 +55,10 @@ class ClientSide:
             except ConnectionError:
                 self.gone = True
 
+    def whole(self, status: int, headers: CIMultiDict[str], body: bytes) -> None:
+        """Have head and body sent in one piece by `end`."""
+        self.response = web.Response(status=status, headers=headers, body=body)
+
     async def write(self, data: bytes) -> None:
         if self.gone or not data:
             return
@@ -64,9 +68,11 @@ class ClientSide:
             self.gone = True
 
     async def end(self) -> None:
+        """Finish the reply; returns when its last byte is handed to the system."""
         if self.gone:
             return
         try:
+            await self.response.prepare(self._request)  # nothing new for a reply already begun
             await self.response.write_eof()
         except ConnectionError:
             self.gone = True

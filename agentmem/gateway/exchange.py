@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from agentmem.gateway.asked import Asked
 from agentmem.gateway.attempts import Logical
@@ -13,6 +14,7 @@ from agentmem.gateway.kinds import classify
 from agentmem.gateway.policy import Outgoing
 from agentmem.gateway.replies import Reply
 from agentmem.gateway.scopes import Arrival
+from agentmem.gateway.streams import Progress
 from agentmem.records import Call, CallBegin, Outcome
 
 _QUOTE_CHARS = 24
@@ -41,6 +43,8 @@ class Exchange:
     reply: Reply = field(default_factory=Reply)
     streamed: bool = False
     """The upstream answered with an event stream."""
+    progress: Progress | None = None
+    """Of a stream; its events are read when the row is made."""
     complete: bool = False
     """The client has been given the whole answer."""
     response_bytes: int = 0
@@ -77,8 +81,14 @@ def begin_row(ex: Exchange) -> CallBegin:
     )
 
 
-def read_whole_reply(ex: Exchange) -> None:
-    """Take usage and content out of a reply that was not streamed."""
+def read_reply(ex: Exchange) -> None:
+    """Take usage, content and error out of what came back."""
+    if ex.progress is not None:
+        for event in ex.progress.events:
+            ex.reply.feed(event.json() or {})
+        if ex.outcome == "truncated" and ex.reply.error is not None:
+            ex.error = ": ".join(["error in the stream", *_named(ex.reply.error)])
+        return
     try:
         message = json.loads(b"".join(ex.kept))
     except ValueError:
@@ -91,8 +101,7 @@ def read_whole_reply(ex: Exchange) -> None:
 
 def call_row(ex: Exchange, counter: Counter) -> Call:
     """The finished attempt as a row; reads the reply and counts tokens, off the reply path."""
-    if not ex.streamed:
-        read_whole_reply(ex)
+    read_reply(ex)
     begin, asked, out, usage = begin_row(ex), ex.asked, ex.out, ex.reply.usage
     texts = asked.texts()
     stage, kind = classify(
@@ -162,11 +171,15 @@ def _error_of(ex: Exchange, texts: list[str]) -> str | None:
     if ex.outcome != "http_error":
         return None
     given = ex.reply.error or {}
-    named = [str(given[name]) for name in ("type", "code") if given.get(name) is not None]
+    named = _named(given)
     message = " ".join(str(given.get("message") or "").split())[:_ERROR_CHARS]
     if message and not _quotes(message, texts):
         named.append(message)
     return ": ".join([f"HTTP {ex.status}", *named])
+
+
+def _named(error: Mapping[str, Any]) -> list[str]:
+    return [str(error[name]) for name in ("type", "code") if error.get(name) is not None]
 
 
 def _quotes(message: str, texts: list[str]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import aiohttp
 from aiohttp import web
+from multidict import CIMultiDict
 
 from agentmem.gateway.asked import endpoint_of, read_request
 from agentmem.gateway.attempts import retry_count
@@ -19,10 +20,12 @@ from agentmem.gateway.options import GatewayOptions
 from agentmem.gateway.policy import outgoing
 from agentmem.gateway.recorder import Recorder
 from agentmem.gateway.scopes import Arrival, ScopeBook
-from agentmem.gateway.streams import EventSplitter, is_usage_only
+from agentmem.gateway.streams import EventSplitter, Progress, is_usage_only
 from agentmem.gateway.upstream import UPSTREAM_ERRORS, Forwarder, reply_headers, request_headers
 from agentmem.records import Row
 
+CALL_HEADER = "X-Agentmem-Call"
+"""Reply header with the call's id, for adapters that classify their own calls later."""
 _TAIL_S = 2.0
 """How long to read on for usage after a client left with its whole answer."""
 T = TypeVar("T")
@@ -139,13 +142,13 @@ class Relay:
             ex.logical.state = "failed"
         ex.streamed = reply.content_type == "text/event-stream"
         headers = reply_headers(reply.headers)
-        headers["X-Agentmem-Call"] = ex.call_id
-        stripped = ex.streamed and ex.out.strip_usage
-        await client.begin(reply.status, headers, None if stripped else reply.content_length)
+        headers[CALL_HEADER] = ex.call_id
         if ex.streamed:
+            length = None if ex.out.strip_usage else reply.content_length
+            await client.begin(reply.status, headers, length)
             await self._stream(ex, client, reply)
         else:
-            await self._whole(ex, client, reply)
+            await self._whole(ex, client, reply, headers)
         if ex.outcome == "truncated":
             self._broke(ex, client, ex.error)
             return
@@ -156,39 +159,54 @@ class Relay:
         else:
             ex.outcome = "http_error" if reply.status >= 400 else "ok"
 
-    async def _whole(self, ex: Exchange, client: ClientSide, reply: aiohttp.ClientResponse) -> None:
-        while chunk := await self._timed(ex, reply.content.readany()):
+    async def _whole(
+        self,
+        ex: Exchange,
+        client: ClientSide,
+        reply: aiohttp.ClientResponse,
+        headers: CIMultiDict[str],
+    ) -> None:
+        """Pass on a plain body as it comes; one that is here already goes out in one piece."""
+        chunk = await self._timed(ex, reply.content.readany())
+        if len(chunk) == reply.content_length:
+            client.whole(reply.status, headers, chunk)
+        else:
+            await client.begin(reply.status, headers, reply.content_length)
             await client.write(chunk)
-            ex.response_bytes += len(chunk)
-            ex.complete = not client.gone and ex.response_bytes == reply.content_length
+        while chunk:
             ex.kept.append(chunk)
+            ex.response_bytes += len(chunk)
+            if ex.response_bytes == reply.content_length:
+                ex.complete = not client.gone and len(ex.kept) > 1
+                return
+            chunk = await self._timed(ex, reply.content.readany())
+            await client.write(chunk)
 
     async def _stream(
         self, ex: Exchange, client: ClientSide, reply: aiohttp.ClientResponse
     ) -> None:
+        """Pass on events as they come, and read them once they are on their way."""
         splitter, strip = EventSplitter(), ex.out.strip_usage
-        done = ex.asked.endpoint == "other"
+        ex.progress = progress = Progress(ex.asked.answers)
         while chunk := await self._timed(ex, reply.content.readany()):
             at_s = self._clock()
             if not strip:
                 await client.write(chunk)
-            events = [(event, event.json()) for event in splitter.feed(chunk)]
+            events = splitter.feed(chunk)
             if strip:
-                await client.write(b"".join(e.raw for e, data in events if not is_usage_only(data)))
-            for event, data in events:
-                done = done or event.done
-                if data is not None:
-                    ex.reply.feed(data)
-            if ex.reply.seen and ex.first_token_s is None:
+                await client.write(b"".join(e.raw for e in events if not is_usage_only(e)))
+            progress.note(events)
+            if progress.began and ex.first_token_s is None:
                 ex.first_token_s = at_s
-            ex.complete = ex.complete or (not client.gone and (done or ex.reply.finished))
+            ex.complete = ex.complete or (progress.ended and not client.gone)
             ex.response_bytes += len(chunk)
             if self._options.capture_dir is not None:
                 ex.kept.append(chunk)
         if strip:
             await client.write(splitter.rest)
-        if not done and not ex.reply.finished and reply.status < 400:
-            ex.outcome, ex.error = "truncated", _cut_short(ex)
+        judged = ex.asked.endpoint != "other" and reply.status < 400
+        if judged and not progress.ended:
+            ex.outcome, ex.error = "truncated", "the stream ended without a finish reason or [DONE]"
 
     async def _refuse(self, ex: Exchange, client: ClientSide, error: BaseException) -> None:
         """No reply from the upstream: say so to the client as a gateway does."""
@@ -223,7 +241,7 @@ class Relay:
         if ex.end_s is None:
             ex.end_s = self._clock()
         ex.logical.state = "done" if ex.outcome == "ok" else "failed"
-        if ex.outcome == "abandoned" and ex.reply.usage.output is None:
+        if ex.outcome == "abandoned" and self._options.on_abandon == "close":
             self._spawn(self._ask_report(ex))
         else:
             self._recorder.put(ex)
@@ -257,11 +275,3 @@ class Relay:
 
 def _name(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-
-
-def _cut_short(ex: Exchange) -> str:
-    error = ex.reply.error or {}
-    named = [str(error[name]) for name in ("type", "code") if error.get(name) is not None]
-    if ex.reply.error is not None:
-        return ": ".join(["the upstream reported an error in its stream", *named])
-    return "the stream ended without a finish reason or [DONE]"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,11 +35,6 @@ class Reply:
     """Something of the model's output has arrived."""
 
     @property
-    def finished(self) -> bool:
-        """Every answer that began has said why it ended."""
-        return bool(self.choices) and all(c.finish is not None for c in self.choices.values())
-
-    @property
     def finish_reason(self) -> str | None:
         return next((c.finish for c in self.choices.values() if c.finish), None)
 
@@ -63,8 +59,7 @@ class Reply:
             if isinstance(choice, Mapping):
                 self._feed_choice(choice)
         if isinstance(message.get("data"), list):
-            vectors = [v.get("embedding") for v in message["data"] if isinstance(v, Mapping)]
-            self.embedding_digest = hashlib.sha256(json.dumps(vectors).encode()).hexdigest()
+            self.embedding_digest = _vectors_digest(message["data"])
         self._feed_responses(message)
 
     def _feed_choice(self, raw: Mapping[str, Any]) -> None:
@@ -116,3 +111,15 @@ class Reply:
 def _pieces(choice: Choice) -> list[str]:
     tools = ("".join(choice.tools[index]) for index in sorted(choice.tools))
     return ["".join(choice.text), "".join(choice.reasoning), *tools]
+
+
+def _vectors_digest(data: list[Any]) -> str:
+    """sha256 of embedding vectors: of 64-bit floats, or of the base64 text as it came."""
+    digest = hashlib.sha256()
+    for item in data:
+        vector = item.get("embedding") if isinstance(item, Mapping) else None
+        if isinstance(vector, str):
+            digest.update(vector.encode())
+        elif isinstance(vector, list) and all(isinstance(v, int | float) for v in vector):
+            digest.update(array("d", vector).tobytes())
+    return digest.hexdigest()
