@@ -6,7 +6,9 @@ from typing import Literal
 
 from agentmem.errors import EngineError
 
-RequestFault = Literal["context_length_exceeded", "invalid_prompt", "invalid_sampling", "closed"]
+RequestFault = Literal[
+    "context_length_exceeded", "invalid_prompt", "invalid_sampling", "duplicate_id", "closed"
+]
 
 
 class RequestError(EngineError):

@@ -83,10 +83,11 @@ class GGUF:
         info = self._info(name)
         return np.frombuffer(self._map, np.uint8, info.size_bytes, info.offset)
 
-    def tensor(self, name: str) -> NDArray[np.float32]:
-        """A tensor as float32 in its row-major shape."""
+    def tensor(self, name: str, rows: slice = slice(None)) -> NDArray[np.float32]:
+        """A tensor, or some of its outermost rows, as float32 in row-major shape."""
         info = self._info(name)
-        return dequantize(self.raw(name), info.type_name).reshape(info.shape)
+        raw = self.raw(name).reshape(info.shape[0], -1)[rows]
+        return dequantize(raw, info.type_name).reshape(len(raw), *info.shape[1:])
 
     def _info(self, name: str) -> TensorInfo:
         if name not in self.tensors:

@@ -1,0 +1,110 @@
+"""From a model file to a decoder: sizes, then weights fused and ordered for the forward pass."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from agentmem.engine.config import DecoderConfig
+from agentmem.engine.config_gguf import config_from_gguf
+from agentmem.engine.config_hub import config_from_folder
+from agentmem.engine.models.decoder import Decoder, DecoderWeights, LayerWeights
+from agentmem.engine.sources import FolderSource, GGUFSource, WeightSource
+from agentmem.errors import DataError
+from agentmem.modelfiles.gguf import GGUF
+
+
+def load_decoder(path: Path, dtype: torch.dtype) -> Decoder:
+    """A decoder of this dtype from a GGUF file or a safetensors folder; DataError otherwise."""
+    source: WeightSource
+    if path.is_dir():
+        config = config_from_folder(path)
+        source = FolderSource(path, config.arch)
+    else:
+        file = GGUF.open(path)
+        config = config_from_gguf(file)
+        source = GGUFSource(file)
+    weights = _Builder(config, source, dtype).weights()
+    if source.unused():
+        raise DataError(f"{path} holds tensors this engine does not know: {source.unused()[:3]}")
+    return Decoder(replace(config, vocab_size=len(weights.head)), weights)
+
+
+class _Builder:
+    def __init__(self, config: DecoderConfig, source: WeightSource, dtype: torch.dtype) -> None:
+        self._c = config
+        self._source = source
+        self._dtype = dtype
+
+    def weights(self) -> DecoderWeights:
+        embedding = self._matrix("token_embd.weight", None, self._c.width)
+        tied = not self._source.has("output.weight")
+        return DecoderWeights(
+            embedding=embedding,
+            layers=tuple(self._layer(f"blk.{i}.") for i in range(self._c.layers)),
+            norm=self._norm("output_norm"),
+            head=embedding if tied else self._matrix("output.weight", None, self._c.width),
+        )
+
+    def _layer(self, at: str) -> LayerWeights:
+        c = self._c
+        inner = c.heads * c.head_dim
+        post = c.post_norms
+        return LayerWeights(
+            attn_norm=self._norm(at + "attn_norm"),
+            qkv=self._qkv(at),
+            qkv_bias=self._qkv_bias(at),
+            out=self._matrix(at + "attn_output.weight", c.width, inner),
+            out_bias=self._bias(at + "attn_output.bias"),
+            ffn_norm=self._norm(at + "ffn_norm"),
+            gate_up=torch.cat(
+                [self._matrix(at + f"ffn_{n}.weight", c.ffn_width, c.width) for n in ("gate", "up")]
+            ),
+            down=self._matrix(at + "ffn_down.weight", c.width, c.ffn_width),
+            qk_norm=self._qk_norm(at) if c.qk_norm else None,
+            post_attn_norm=self._norm(at + "post_attention_norm") if post else None,
+            post_ffn_norm=self._norm(at + "post_ffw_norm") if post else None,
+        )
+
+    def _qkv(self, at: str) -> Tensor:
+        c = self._c
+        parts = []
+        for name, heads in (("q", c.heads), ("k", c.kv_heads), ("v", c.kv_heads)):
+            part = self._matrix(f"{at}attn_{name}.weight", heads * c.head_dim, c.width)
+            parts.append(part if name == "v" else self._pair(part, heads))
+        return torch.cat(parts)
+
+    def _qkv_bias(self, at: str) -> Tensor | None:
+        c = self._c
+        if not self._source.has(at + "attn_q.bias"):
+            return None
+        q, k, v = (self._source.take(f"{at}attn_{n}.bias", self._dtype) for n in "qkv")
+        return torch.cat([self._pair(q, c.heads), self._pair(k, c.kv_heads), v])
+
+    def _qk_norm(self, at: str) -> Tensor:
+        q, k = (self._pair(self._norm(f"{at}attn_{n}_norm"), 1) for n in "qk")
+        return torch.cat([q.expand(self._c.heads, -1), k.expand(self._c.kv_heads, -1)])
+
+    def _pair(self, rows: Tensor, heads: int) -> Tensor:
+        """Reorder each head's rows from two halves to neighbouring pairs, unless they are so."""
+        if self._source.paired_rotations:
+            return rows
+        halves = rows.view(heads, 2, self._c.head_dim // 2, *rows.shape[1:])
+        return halves.transpose(1, 2).reshape(rows.shape)
+
+    def _matrix(self, name: str, rows: int | None, columns: int) -> Tensor:
+        tensor = self._source.take(name, self._dtype)
+        if tensor.shape != (rows or len(tensor), columns):
+            raise DataError(
+                f"tensor {name!r} is {tuple(tensor.shape)}, not {(rows or 'any', columns)}"
+            )
+        return tensor
+
+    def _bias(self, name: str) -> Tensor | None:
+        return self._source.take(name, self._dtype) if self._source.has(name) else None
+
+    def _norm(self, name: str) -> Tensor:
+        return self._source.take(name + ".weight", torch.float32)

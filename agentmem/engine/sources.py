@@ -1,0 +1,152 @@
+"""Where weights come from: one interface over GGUF files and safetensors folders.
+
+Names are those of GGUF; a folder's are translated.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from agentmem.errors import DataError
+from agentmem.modelfiles.gguf import GGUF
+
+_PIECE = 1 << 24
+"""Elements decoded at once: bounds the float32 copies beside a large embedding."""
+
+
+class WeightSource(Protocol):
+    """Tensors by GGUF name. `paired_rotations` says how query and key rows are ordered."""
+
+    paired_rotations: bool
+
+    def has(self, name: str) -> bool:
+        """True when the tensor exists."""
+
+    def take(self, name: str, dtype: torch.dtype) -> Tensor:
+        """The tensor in a dtype; DataError when it is missing."""
+
+    def unused(self) -> list[str]:
+        """Names never taken."""
+
+
+class GGUFSource:
+    """Tensors of a GGUF file, dequantised."""
+
+    def __init__(self, file: GGUF) -> None:
+        self._file = file
+        self._left = set(file.tensors) - {"rope_freqs.weight"}
+        # llama files are written for interleaved rotations, the others for halves
+        self.paired_rotations = file.arch == "llama"
+
+    def has(self, name: str) -> bool:
+        """See WeightSource."""
+        return name in self._file.tensors
+
+    def take(self, name: str, dtype: torch.dtype) -> Tensor:
+        """See WeightSource."""
+        self._left.discard(name)
+        if not self.has(name):
+            raise DataError(f"{self._file.path} holds no tensor {name!r}")
+        shape = self._file.tensors[name].shape
+        out = torch.empty(shape, dtype=dtype)
+        rows = max(1, _PIECE * shape[0] // max(1, out.numel()))
+        for start in range(0, shape[0], rows):
+            piece = slice(start, start + rows)
+            out[piece] = torch.from_numpy(self._file.tensor(name, piece))
+        return out
+
+    def unused(self) -> list[str]:
+        """See WeightSource."""
+        return sorted(self._left)
+
+
+_TOP = {
+    "token_embd.weight": "model.embed_tokens.weight",
+    "output_norm.weight": "model.norm.weight",
+    "output.weight": "lm_head.weight",
+}
+_INNER = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+_GEMMA_INNER = {
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+_PREFIXES = ("model.language_model.", "language_model.model.", "language_model.")
+
+
+class FolderSource:
+    """Tensors of a safetensors folder in hub names. Gemma's norms are stored less one."""
+
+    paired_rotations = False
+
+    def __init__(self, folder: Path, arch: str) -> None:
+        self._folder = folder
+        self._gemma = arch == "gemma3"
+        self._inner = _INNER | (_GEMMA_INNER if self._gemma else {})
+        self._files: dict[str, tuple[Path, str]] = {}
+        for file in sorted(folder.glob("*.safetensors")):
+            self._index(file)
+        self._left = set(self._files)
+
+    def _index(self, file: Path) -> None:
+        try:
+            with safe_open(file, framework="pt") as tensors:
+                for name in tensors.keys():  # noqa: SIM118 (no mapping)
+                    self._files[_plain(name)] = (file, name)
+        except (SafetensorError, OSError) as error:
+            raise DataError(f"cannot read {file}: {error}") from error
+
+    def has(self, name: str) -> bool:
+        """See WeightSource."""
+        return self._translate(name) in self._files
+
+    def take(self, name: str, dtype: torch.dtype) -> Tensor:
+        """See WeightSource."""
+        known = self._translate(name)
+        if known not in self._files:
+            raise DataError(f"{self._folder} holds no tensor {known!r}")
+        self._left.discard(known)
+        file, stored = self._files[known]
+        with safe_open(file, framework="pt") as tensors:
+            tensor: Tensor = tensors.get_tensor(stored)
+        if self._gemma and name.endswith("norm.weight"):
+            return (tensor.float() + 1).to(dtype)
+        return tensor.to(dtype, copy=True)
+
+    def unused(self) -> list[str]:
+        """See WeightSource. Parts of a multimodal model beside the text decoder do not count."""
+        mine = ("model.layers.", "model.embed_tokens", "model.norm", "lm_head")
+        return sorted(n for n in self._left if n.startswith(mine) and "rotary_emb" not in n)
+
+    def _translate(self, name: str) -> str:
+        if name in _TOP:
+            return _TOP[name]
+        match = re.fullmatch(r"blk\.(\d+)\.(\w+)\.(weight|bias)", name)
+        if match is None or match[2] not in self._inner:
+            return name
+        return f"model.layers.{match[1]}.{self._inner[match[2]]}.{match[3]}"
+
+
+def _plain(name: str) -> str:
+    for prefix in _PREFIXES:
+        if name.startswith(prefix):
+            return "model." + name.removeprefix(prefix)
+    return name
