@@ -81,7 +81,7 @@ class Energy:
 
 
 class EnergyMeter(Protocol):
-    """A cumulative joule counter of one origin."""
+    """A cumulative joule counter of one origin; ticked by one thread and read by another."""
 
     name: str
     source: EnergySource

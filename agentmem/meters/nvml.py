@@ -7,6 +7,7 @@ power of all is integrated by the trapezoid rule at every tick (`integrated_powe
 from __future__ import annotations
 
 import importlib
+import threading
 import time
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -32,7 +33,10 @@ def load() -> ModuleType:
 
 
 class NvmlEnergy:
-    """Joules of some devices together, all of them by default. Raises UsageError without any."""
+    """Joules of some devices together, all of them by default. Raises UsageError without any.
+
+    Safe to tick from one thread and read from another.
+    """
 
     name = "nvml"
     scope: EnergyScope | None = "device"
@@ -43,7 +47,7 @@ class NvmlEnergy:
         devices: Sequence[int] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._nvml, self._clock = nvml, clock
+        self._nvml, self._clock, self._lock = nvml, clock, threading.Lock()
         try:
             indices = range(nvml.nvmlDeviceGetCount()) if devices is None else devices
             self._handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in indices]
@@ -61,19 +65,21 @@ class NvmlEnergy:
     def read(self) -> float | None:
         """Joules since opening; None once a device has stopped answering."""
         self.tick()
-        return None if self._lost else self._total_j
+        with self._lock:
+            return None if self._lost else self._total_j
 
     def tick(self) -> None:
         """Take the counters' progress, or integrate power since the last tick."""
-        if self._lost:
-            return
-        try:
-            if self._counters_mj:
-                self._advance_counters()
-            else:
-                self._integrate()
-        except self._nvml.NVMLError:
-            self._lost = True
+        with self._lock:
+            if self._lost:
+                return
+            try:
+                if self._counters_mj:
+                    self._advance_counters()
+                else:
+                    self._integrate()
+            except self._nvml.NVMLError:
+                self._lost = True
 
     def close(self) -> None:
         self._nvml.nvmlShutdown()

@@ -37,8 +37,8 @@ class Stat:
 
 def parse_stat(text: bytes) -> Stat:
     """Read a stat line. The command's name may hold spaces and brackets, so count from its end."""
-    fields = text[text.rindex(b")") + 2 :].split()
-    utime, stime, cutime, cstime = (int(v) for v in fields[11:15])
+    fields = text[text.rindex(b")") + 2 :].split(maxsplit=20)
+    utime, stime, cutime, cstime = map(int, fields[11:15])
     return Stat(
         state=fields[0].decode(),
         parent=int(fields[1]),
@@ -109,9 +109,13 @@ class ProcessReader:
         """Bytes read from and written to storage; unknown without the right to look."""
         if self._io_fd is None:
             return None, None
-        with suppress(OSError):
-            lines = dict(line.split(b": ") for line in os.pread(self._io_fd, 512, 0).splitlines())
-            return int(lines[b"read_bytes"]), int(lines[b"write_bytes"])
+        with suppress(OSError, ValueError):
+            words = os.pread(self._io_fd, 512, 0).split()
+            # Names and values alternate, and "write_bytes:" is not "cancelled_write_bytes:".
+            return (
+                int(words[words.index(b"read_bytes:") + 1]),
+                int(words[words.index(b"write_bytes:") + 1]),
+            )
         return None, None
 
 

@@ -7,6 +7,7 @@ Only whole packages are summed: `core` and `uncore` are parts of them, `psys` ho
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,13 +17,17 @@ POWERCAP = Path("/sys/class/powercap")
 
 
 class RaplEnergy:
-    """Joules of all CPU packages together. Raises OSError when no package can be read."""
+    """Joules of all CPU packages together. Raises OSError when no package can be read.
+
+    Safe to tick from one thread and read from another.
+    """
 
     name = "rapl"
     source: EnergySource = "counter"
     scope: EnergyScope | None = "package"
 
     def __init__(self, root: Path = POWERCAP) -> None:
+        self._lock = threading.Lock()
         self._packages = [_Package(folder) for folder in packages(root)]
         if not self._packages:
             raise FileNotFoundError(f"no CPU package under {root}")
@@ -30,14 +35,16 @@ class RaplEnergy:
     def read(self) -> float | None:
         """Joules since opening; None once a package cannot be read any more."""
         self.tick()
-        if any(package.lost for package in self._packages):
-            return None
-        return sum(package.total_uj for package in self._packages) / 1e6
+        with self._lock:
+            if any(package.lost for package in self._packages):
+                return None
+            return sum(package.total_uj for package in self._packages) / 1e6
 
     def tick(self) -> None:
         """Take the counters' progress, wrap-around included."""
-        for package in self._packages:
-            package.advance()
+        with self._lock:
+            for package in self._packages:
+                package.advance()
 
     def close(self) -> None:
         pass

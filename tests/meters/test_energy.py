@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentmem.errors import AccountingError, UsageError
@@ -61,6 +61,7 @@ def test_packages_are_summed_over_a_wrap_around(tmp_path: Path, two_packages: li
     assert meter.read() == pytest.approx(3.7 + (RANGE_UJ - 700_000 + 100) / 1e6)
 
 
+@settings(deadline=None)
 @given(steps=st.lists(st.integers(0, RANGE_UJ - 1), min_size=1, max_size=12))
 def test_any_counter_path_is_unrolled(
     steps: list[int], tmp_path_factory: pytest.TempPathFactory
