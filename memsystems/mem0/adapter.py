@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -12,6 +11,9 @@ from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+from mem0 import Memory
+from mem0.memory.utils import extract_json, remove_code_blocks
 
 from agentmem.memory import (
     Endpoints,
@@ -154,13 +156,7 @@ class Mem0(MemorySystem):
 
 
 def _connect(root: Path, endpoints: Endpoints, limits: Limits, replies: Replies) -> Any:
-    """Mem0's `Memory` on the store in `root`. The environment must be set before the import."""
-    os.environ["MEM0_TELEMETRY"] = "False"
-    os.environ["MEM0_DIR"] = str(root / "home")
-    os.environ.pop("OPENROUTER_API_KEY", None)  # it would send all chat calls elsewhere
-    (root / "home").mkdir(parents=True, exist_ok=True)
-    from mem0 import Memory
-
+    """Mem0's `Memory` on the store in `root`."""
     chat_config = {
         "model": endpoints.chat_model,
         "api_key": endpoints.api_key,
@@ -310,8 +306,6 @@ def _fact(fact: Any) -> Any:
 
 def _read(reply: str | None) -> Any:
     """The JSON value Mem0 finds in a reply (bare, fenced or in prose), None where it finds none."""
-    from mem0.memory.utils import extract_json, remove_code_blocks
-
     for find in (remove_code_blocks, extract_json):
         try:
             return json.loads(find(reply or ""), strict=False)
