@@ -20,7 +20,7 @@ from agentmem.workloads.generator.templates import attributes, people, say, topi
 QUICKSTART = WorkloadSpec(
     "generated", seed=7, sessions=4, history_tokens=1000, questions=10, tokenizer="words-v1"
 )
-QUICKSTART_HASH = "unset"
+QUICKSTART_HASH = "15c24153a46cb16862e9ee255543df2c469efd02131c6e0301e7a425bf85eaf8"
 ROOT = Path(__file__).parents[2]
 
 
