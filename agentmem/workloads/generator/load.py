@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agentmem.memory import Turn
 from agentmem.workloads.base import Conversation, Question, WorkloadSpec
 from agentmem.workloads.data import wanted_categories
 from agentmem.workloads.generator.asks import DEFAULT_KINDS, KINDS, Ask, find, shares
 from agentmem.workloads.generator.calendar import Calendar, draw_calendar
-from agentmem.workloads.generator.events import Happening
 from agentmem.workloads.generator.filler import Filler
 from agentmem.workloads.generator.fit import Fitter
 from agentmem.workloads.generator.life import Life, draw
 from agentmem.workloads.generator.questions import question_text
-from agentmem.workloads.generator.render import fact_items
+from agentmem.workloads.generator.render import Script, fact_items
 from agentmem.workloads.generator.stream import Stream
 from agentmem.workloads.registry import Loaded
 from agentmem.workloads.text import dated_line
@@ -75,7 +73,7 @@ def _one(spec: WorkloadSpec, counter: Counter, counts: dict[str, int], index: in
     script = fitter.fit(spec.history_tokens or HISTORY_TOKENS, grow, *labels)
     asks = tuple(Stream(*labels, "order").shuffled(life.asks))
     questions = tuple(
-        _question(f"life-{index}/q{number}", ask, life, calendar, script.turn_of, labels)
+        _question(f"life-{index}/q{number}", ask, life, calendar, script, labels)
         for number, ask in enumerate(asks, start=1)
     )
     user = f"{life.log.user.lower()}-{index}"
@@ -88,13 +86,14 @@ def _question(
     ask: Ask,
     life: Life,
     calendar: Calendar,
-    turn_of: dict[Happening, Turn],
+    script: Script,
     labels: tuple[object, ...],
 ) -> Question:
     found = find(life.log, ask, calendar.weeks)
-    turns = sorted(
-        {turn_of[h] for h in found.evidence}, key=lambda turn: (turn.at or "", turn.source_id)
-    )
+    said = {script.turn_of[happening].source_id for happening in found.evidence}
+    turns = [
+        turn for session in script.sessions for turn in session.turns if turn.source_id in said
+    ]
     return Question(
         question_id,
         question_text(ask, life.log.user, Stream(*labels, question_id)),
