@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 import http.client
 import json
 import multiprocessing as mp
 import statistics
 import time
+from array import array
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -39,7 +41,11 @@ def cases() -> dict[str, tuple[str, dict[str, Any]]]:
             "/chat/completions",
             {"model": "m", "messages": short, "stream": True},
         ),
-        "embed, 16 texts": ("/embeddings", {"model": "e", "input": texts}),
+        "embed, base64": (
+            "/embeddings",
+            {"model": "e", "input": texts, "encoding_format": "base64"},
+        ),
+        "embed, floats": ("/embeddings", {"model": "e", "input": texts}),
     }
 
 
@@ -49,10 +55,12 @@ def replies() -> dict[str, bytes]:
     message = {"role": "assistant", "content": "word " * CHUNKS}
     chat = {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage}
     vector = [round(i / DIMS - 0.5, 6) for i in range(DIMS)]
-    data = [{"index": i, "embedding": vector} for i in range(16)]
+    coded = base64.b64encode(array("f", vector).tobytes()).decode()
+    floats = {"data": [{"index": i, "embedding": vector} for i in range(16)], "usage": usage}
+    texts = {"data": [{"index": i, "embedding": coded} for i in range(16)], "usage": usage}
     head = "HTTP/1.1 200 OK\r\nContent-Type: {}\r\n{}\r\n"
     found = {}
-    for name, body in (("chat", chat), ("embed", {"data": data, "usage": usage})):
+    for name, body in (("chat", chat), ("floats", floats), ("base64", texts)):
         raw = json.dumps(body).encode()
         found[name] = head.format("application/json", f"Content-Length: {len(raw)}\r\n").encode()
         found[name] += raw
@@ -74,9 +82,10 @@ def serve_model(port_to: Connection) -> None:
         while head := await _head(reader):
             size = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
             body = await reader.readexactly(size)
-            kind = "embed" if b"/embeddings" in head else "chat"
-            stream = b'"stream": true' in body or b'"stream":true' in body
-            writer.write(ready["stream" if stream else kind])
+            kind = "base64" if b'"base64"' in body else "floats"
+            if b"/embeddings" not in head:
+                kind = "stream" if b'"stream"' in body else "chat"
+            writer.write(ready[kind])
 
     async def main() -> None:
         server = await asyncio.start_server(talk, "127.0.0.1", 0)

@@ -151,8 +151,9 @@ def call_row(ex: Exchange, counter: Counter) -> Call:
 
 
 def _own_output(ex: Exchange, counter: Counter) -> int | None:
-    """What was delivered of a text; unknown when the reply was none of the model's."""
-    if ex.status != 200 or ex.asked.endpoint == "other":
+    """What was delivered of a text; unknown where no text of the model's can be told apart."""
+    readable = ex.streamed or ex.outcome == "ok"
+    if ex.status != 200 or ex.asked.endpoint == "other" or not readable:
         return None
     return counter.total(ex.reply.texts())
 

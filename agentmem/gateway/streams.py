@@ -38,7 +38,11 @@ class EventSplitter:
         self.rest = b""
 
     def feed(self, chunk: bytes) -> list[Event]:
-        events, start, text = [], 0, self.rest + chunk
+        text = self.rest + chunk
+        if b"\r" not in text:  # as nearly all servers write
+            *whole, self.rest = text.split(b"\n\n")
+            return [parse_event(raw + b"\n\n") for raw in whole]
+        events, start = [], 0
         for end in _END.finditer(text):
             events.append(parse_event(text[start : end.end()]))
             start = end.end()

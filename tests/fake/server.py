@@ -12,6 +12,7 @@ import asyncio
 import json
 import socket
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
@@ -36,6 +37,8 @@ class FakeUpstream:
     def __init__(self, port: int = 0, **behaviour: Any) -> None:
         self.behaviour = Behaviour(**behaviour)
         self.bill = Bill()
+        self.on_request: Callable[[tuple[str, int]], object] | None = None
+        """Told the client's address and port at every model call."""
         self._faults: list[Fault] = []
         self._lock = threading.Lock()
         self._port = port
@@ -118,6 +121,8 @@ class FakeUpstream:
             self.bill.settle(served)
 
     async def _note(self, request: web.Request) -> Served:
+        if self.on_request is not None and request.transport is not None:
+            self.on_request(request.transport.get_extra_info("peername"))
         raw = await request.read()
         try:
             body = json.loads(raw)

@@ -57,6 +57,9 @@ class Meter:
     def post(self, tail: str, body: dict[str, Any], **more: Any) -> httpx2.Response:
         return httpx2.post(f"{self.url}/{tail}", json=body, timeout=20, **more)
 
+    def post_raw(self, tail: str, raw: bytes) -> httpx2.Response:
+        return httpx2.post(f"{self.url}/{tail}", content=raw, timeout=20)
+
     def chat(self, text: str = "hello there", **more: Any) -> httpx2.Response:
         return self.post("chat/completions", chat_body(text, **more))
 
