@@ -15,12 +15,12 @@ from agentmem.engine.cache import PrefixPool
 from agentmem.engine.cputime import usable_cores
 from agentmem.engine.errors import RequestError
 from agentmem.engine.loader import load_decoder
-from agentmem.engine.loop import EngineLoop
 from agentmem.engine.models.decoder import Decoder
 from agentmem.engine.request import Delta, Request, RequestRecord, Sampling
 from agentmem.engine.sampler import Sampler
 from agentmem.engine.sequence import Costs, Sequence
 from agentmem.engine.text import TextStream
+from agentmem.engine.worker import EngineWorker
 from agentmem.errors import UsageError
 from agentmem.modelfiles.fetch import model_name, verify
 from agentmem.modelfiles.tokenizer import Tokenizer, load_tokenizer
@@ -63,9 +63,9 @@ class EngineCore:
         self._pool = PrefixPool(cache_bytes)
         self._running: dict[str, Sequence] = {}
         self._lock = threading.Lock()
-        self._loop = EngineLoop(decoder, self._pool, tokenizer.eos_ids)
-        self._loop.start()
-        self._loop.ready.wait()
+        self._worker = EngineWorker(decoder, self._pool, tokenizer.eos_ids)
+        self._worker.start()
+        self._worker.ready.wait()
 
     @classmethod
     def load(
@@ -127,7 +127,7 @@ class EngineCore:
             if request.request_id in self._running:
                 raise RequestError("duplicate_id", f"request {request.request_id!r} is running")
             self._running[request.request_id] = sequence
-        if not self._loop.hand_in(sequence):
+        if not self._worker.hand_in(sequence):
             self._running.pop(request.request_id, None)
             raise RequestError("closed", "the engine is closed")
 
@@ -137,7 +137,7 @@ class EngineCore:
         if sequence is None:
             return False
         sequence.cancelled = True
-        self._loop.poke()
+        self._worker.poke()
         return True
 
     def drop_session(self, session_id: str, tenant: str | None = None) -> int:
@@ -151,7 +151,7 @@ class EngineCore:
 
     def close(self) -> None:
         """Abort what is queued or running and join the engine's thread."""
-        self._loop.stop()
+        self._worker.stop()
 
     def _done(
         self, request_id: str, on_done: Callable[[RequestRecord], None], record: RequestRecord

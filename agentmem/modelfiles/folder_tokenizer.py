@@ -17,18 +17,29 @@ def from_folder(file: Path) -> BackedTokenizer:
     """Read a tokenizer.json and what lies beside it; DataError when it is missing or broken."""
     if not file.is_file():
         raise DataError(f"no tokenizer at {file}")
-    try:
-        text = file.read_text(encoding="utf-8")
-        backend = Backend.from_str(text)
-        layout: dict[str, Any] = json.loads(text)
-    except Exception as error:  # the tokenizers package raises bare Exception
-        raise DataError(f"{file} is no readable tokenizer: {error}") from error
+    layout = _json(file)
+    with _Reading(file):
+        backend = Backend.from_str(json.dumps(layout))
     backend.no_truncation()
     backend.no_padding()
     folder = file.parent
     config = _json(folder / "config.json") | _json(folder / "generation_config.json")
     names = _json(folder / "tokenizer_config.json")
     return BackedTokenizer(backend, _traits(backend, layout, folder, config, names))
+
+
+class _Reading:
+    """Turns the plain `Exception` that the tokenizers package raises into a DataError."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        if kind is Exception:
+            raise DataError(f"{self._file} is no readable tokenizer: {error}")
 
 
 def _traits(

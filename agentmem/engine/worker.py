@@ -22,7 +22,7 @@ _FIRST_ROOM = 256
 """Positions reserved behind the prompt at first; more come as they are needed."""
 
 
-class EngineLoop(threading.Thread):
+class EngineWorker(threading.Thread):
     """Owns the sequences. Other threads only hand them in, mark them cancelled, or stop it all."""
 
     def __init__(self, decoder: Decoder, pool: PrefixPool, eos_ids: tuple[int, ...]) -> None:
