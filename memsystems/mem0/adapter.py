@@ -73,7 +73,7 @@ class Mem0(MemorySystem):
 
     def retrieve(self, user: str, question: str, k: int) -> Retrieved:
         """Cosine top-k of the user's facts; Mem0 does not know which turns a fact came from."""
-        found = self._memory.search(question, user_id=user, limit=k)["results"]
+        found = self._memory.search(_utf8(question), user_id=user, limit=k)["results"]
         entries = tuple(Entry(hit["memory"], float(hit["score"])) for hit in found)
         return Retrieved(entries, self._version())
 
@@ -199,15 +199,20 @@ def _choice(options: dict[str, Any], key: str, known: tuple[str, ...]) -> str:
 def chat(unit: Unit, roles: str = ROLES[0]) -> list[dict[str, str]]:
     """The unit as chat messages: speakers and, where it changes, the date stand in the text."""
     if not unit.turns:
-        return [{"role": "user", "content": unit.text}]
+        return [{"role": "user", "content": _utf8(unit.text)}]
     messages, shown = [], None
     for turn in unit.turns:
         date = f"[{_date(turn.at)}] " if turn.at and turn.at != shown else ""
         shown = turn.at or shown
         named = turn.speaker and turn.speaker.casefold() != turn.role
         text = f"{turn.speaker}: {turn.text}" if named else turn.text
-        messages.append({"role": _role(turn, roles), "content": date + text})
+        messages.append({"role": _role(turn, roles), "content": _utf8(date + text)})
     return messages
+
+
+def _utf8(text: str) -> str:
+    """The text without lone surrogates, which no request can carry."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _role(turn: Turn, roles: str) -> str:

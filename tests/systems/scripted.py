@@ -43,7 +43,9 @@ class ScriptedModels:
 
     dims: int = 32
     chat: list[Reply] = field(default_factory=list)
-    """Replies still to give; a chat request beyond them gets status 418."""
+    """Replies still to give."""
+    otherwise: Reply = 418
+    """Reply to every chat request beyond them."""
     embed_faults: list[bool] = field(default_factory=list)
     """Whether each of the next embedding requests fails with status 500."""
     seen: list[Seen] = field(default_factory=list)
@@ -103,7 +105,7 @@ class ScriptedModels:
             if self.embed_faults and self.embed_faults.pop(0):
                 return 500, {"error": {"message": "scripted fault"}}
             return 200, self._embedded(seen.texts)
-        reply: Reply = self.chat.pop(0) if self.chat else 418
+        reply = self.chat.pop(0) if self.chat else self.otherwise
         reply = reply(seen) if callable(reply) else reply
         if isinstance(reply, int):
             return reply, {"error": {"message": "scripted fault"}}
