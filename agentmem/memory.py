@@ -267,7 +267,7 @@ class RecordFile:
     and every rewrite is a new version.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         if not self.path.exists():
             self._write(0, ())

@@ -149,8 +149,13 @@ def _build(lock: Lock, path: Path, steps: _Steps) -> None:
     """In place, since a virtual environment cannot be moved; the stamp is written last."""
     shutil.rmtree(path, ignore_errors=True)
     steps.tell("creating the environment")
-    steps.run([sys.executable, "-m", "venv", str(path)])
-    pip = [str(_python(path)), "-I", "-m", "pip", "install", *_PIP]
+    if _host_pip():
+        steps.run([sys.executable, "-m", "venv", "--without-pip", str(path)])
+        pip = [sys.executable, "-I", "-m", "pip", "--python", str(_python(path))]
+    else:
+        steps.run([sys.executable, "-m", "venv", str(path)])
+        pip = [str(_python(path)), "-I", "-m", "pip"]
+    pip += ["install", *_PIP]
     if lock.torch is not None:
         steps.run([*pip, lock.torch])
     if lock.hashed:
@@ -166,6 +171,15 @@ def _build(lock: Lock, path: Path, steps: _Steps) -> None:
     partial = path / f"{_STAMP}.partial"
     partial.write_text(json.dumps(stamp, indent=1))
     partial.replace(path / _STAMP)
+
+
+def _host_pip() -> bool:
+    """Whether our own pip can install into another environment, which spares it one of its own."""
+    try:
+        version = importlib.metadata.version("pip").split(".")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return (int(version[0]), int(version[1])) >= (22, 3)
 
 
 class _Steps:

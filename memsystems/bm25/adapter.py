@@ -27,7 +27,7 @@ class Bm25(MemorySystem):
     def open(self, dir: str, endpoints: Endpoints, limits: Limits) -> None:
         self.dir = dir
         self._passage_chars = int(limits.options.get("passage_chars", 1000))
-        self._file = RecordFile(str(Path(dir, "records.jsonl")))
+        self._file = RecordFile(Path(dir, "records.jsonl"))
         self._rebuild(self._file.read())
 
     def construct(self, unit: Unit) -> Stored:

@@ -34,7 +34,7 @@ class EmbedRag(MemorySystem):
         self._passage_chars = int(limits.options.get("passage_chars", 1000))
         batch = int(limits.options.get("embed_batch", 128))
         self._embedder = Embedder(endpoints, batch, limits.request_timeout_s)
-        self._file = RecordFile(str(Path(dir, "records.jsonl")))
+        self._file = RecordFile(Path(dir, "records.jsonl"))
         self._load()
 
     def construct(self, unit: Unit) -> Stored:

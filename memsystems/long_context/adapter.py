@@ -21,7 +21,7 @@ class LongContext(MemorySystem):
 
     def open(self, dir: str, endpoints: Endpoints, limits: Limits) -> None:
         self.dir = dir
-        self._file = RecordFile(str(Path(dir, "history.jsonl")))
+        self._file = RecordFile(Path(dir, "history.jsonl"))
         self._records = list(self._file.read())
 
     def construct(self, unit: Unit) -> Stored:

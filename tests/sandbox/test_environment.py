@@ -108,7 +108,11 @@ def test_two_builders_at_once_build_once(spec: SystemSpec) -> None:
     assert status(spec).state == "ready"
 
 
-def test_a_failed_install_shows_the_end_of_its_log(spec: SystemSpec, tmp_path: Path) -> None:
+def test_a_failed_install_shows_the_end_of_its_log(
+    spec: SystemSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here with the environment's own pip, as where ours cannot serve it."""
+    monkeypatch.setattr(environment, "_host_pip", lambda: False)
     wrong = "tinyfacts==1.5 --hash=sha256:" + "0" * 64 + "\n"
     (spec.folder / "requirements.txt").write_text(wrong)
     with pytest.raises(SystemError_, match="environment of own could not be built") as caught:

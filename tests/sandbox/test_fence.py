@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 from pathlib import Path
@@ -106,7 +107,7 @@ SYSTEM_PYTHON = Path("/usr/bin/python3")
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a worker its own user id")
 @pytest.mark.skipif(not SYSTEM_PYTHON.exists(), reason="needs a Python that all users can reach")
-def test_a_worker_has_its_own_uid_where_it_can(tmp_path: Path) -> None:
+def test_a_worker_has_its_own_uid_where_it_can() -> None:
     body = """
     try:
         os.listdir("/root")
@@ -117,23 +118,22 @@ def test_a_worker_has_its_own_uid_where_it_can(tmp_path: Path) -> None:
         file.write("x")
     return Stored(added=os.getuid(), note=root)
     """
-    for folder in [tmp_path, *tmp_path.parents]:
-        if folder.stat().st_uid == os.geteuid() and folder != Path("/"):
-            folder.chmod(folder.stat().st_mode | 0o111)
-    spec = probe(tmp_path, body, "import os")
-    env = Environment(SYSTEM_PYTHON, "none", None)
-    worker = Worker(spec, env, tmp_path / "store", tmp_path / "logs")
-    with worker:
-        worker.open(ENDPOINTS, LIMITS)
-        assert worker.isolation is not None
-        if worker.isolation.uid is None:
-            pytest.skip(f"no uid of its own here: {worker.isolation.uid_reason}")
-        stored = worker.construct(unit())
-        assert stored.added == worker.isolation.uid != 0
-        if (Path("/root").stat().st_mode & 0o005) == 0:
-            assert stored.note == "closed"
-        worker.snapshot(tmp_path / "copy")
-        assert (tmp_path / "copy" / "file").read_text() == "x"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        spec = probe(folder, body, "import os")
+        env = Environment(SYSTEM_PYTHON, "none", None)
+        with Worker(spec, env, folder / "store", folder / "logs") as worker:
+            worker.open(ENDPOINTS, LIMITS)
+            assert worker.isolation is not None
+            if worker.isolation.uid is None:
+                pytest.skip(f"no uid of its own here: {worker.isolation.uid_reason}")
+            stored = worker.construct(unit())
+            assert stored.added == worker.isolation.uid != 0
+            if (Path("/root").stat().st_mode & 0o005) == 0:
+                assert stored.note == "closed"
+            worker.snapshot(folder / "copy")
+            assert (folder / "copy" / "file").read_text() == "x"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root asks")
