@@ -34,17 +34,23 @@ def phase_frame(
     """
     band = Band.of(manifest)
     calls, windows = _labelled(calls), _labelled(windows)
-    rows = []
-    for key in _keys(calls, windows):
-        mine, spans = _only(calls, key), _only(windows, key)
-        rows.append(
-            dict(zip(KEYS, key, strict=True))
-            | _call_columns(mine)
-            | _token_columns(mine)
-            | _time_columns(mine, spans)
-            | energy_columns(spans, band, called=bool(len(mine)))
-        )
-    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=[*KEYS, *_EMPTY])
+    rows = [_row(key, calls, windows, band) for key in _keys(calls, windows)]
+    blank = _row(("", "", ""), calls, windows, band)  # gives an empty frame its columns
+    return pd.DataFrame(rows, columns=list(blank))
+
+
+def _row(
+    key: tuple[str, str, str], calls: pd.DataFrame, windows: pd.DataFrame, band: Band | None
+) -> dict[str, Any]:
+    mine, spans = _only(calls, key), _only(windows, key)
+    logical = logical_calls(mine)
+    return (
+        dict(zip(KEYS, key, strict=True))
+        | _call_columns(mine, logical)
+        | _token_columns(mine)
+        | _time_columns(mine, logical, spans)
+        | energy_columns(spans, band, called=bool(len(mine)))
+    )
 
 
 def _labelled(table: pd.DataFrame) -> pd.DataFrame:
@@ -64,8 +70,7 @@ def _only(table: pd.DataFrame, key: tuple[str, str, str]) -> pd.DataFrame:
     return table[chosen]
 
 
-def _call_columns(calls: pd.DataFrame) -> dict[str, Any]:
-    logical = logical_calls(calls)
+def _call_columns(calls: pd.DataFrame, logical: pd.DataFrame) -> dict[str, Any]:
     return {
         "attempts": len(calls),
         "logical_calls": len(logical),
@@ -100,8 +105,9 @@ def _token_columns(calls: pd.DataFrame) -> dict[str, Any]:
     return columns
 
 
-def _time_columns(calls: pd.DataFrame, windows: pd.DataFrame) -> dict[str, Any]:
-    logical = logical_calls(calls)
+def _time_columns(
+    calls: pd.DataFrame, logical: pd.DataFrame, windows: pd.DataFrame
+) -> dict[str, Any]:
     chat = logical[logical["ok"] & ~logical["embeds"]]["latency_s"]
     embed = logical[logical["ok"] & logical["embeds"]]["latency_s"]
     return {
@@ -125,6 +131,3 @@ def known_sum(values: pd.Series[Any]) -> float | None:
     """Sum of the known values, None when none is known."""
     known = values.dropna()
     return float(known.sum()) if len(known) else None
-
-
-_EMPTY = ["attempts", "logical_calls", "failed_attempts", "wall_s", *BILLED]

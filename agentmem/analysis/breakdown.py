@@ -20,15 +20,15 @@ def phase_times(run: Run) -> pd.DataFrame:
     rows = []
     for system in run.systems:
         queries = run.queries[run.queries["system"] == system]
-        built = phase_value(run, system, "construction", "wall_s")
+        built = phase_wall(run, system, "construction")
         units = int((run.units["system"] == system).sum())
         row: dict[str, Any] = {"system": system, "title": title(run, system), "units": units}
         row |= {
             "construction_s": built,
-            "construction_s_per_unit": built / units if units else None,
+            "construction_s_per_unit": built / units if units and built is not None else None,
         }
         for phase in ("retrieval", "generation"):
-            row[f"{phase}_s"] = phase_value(run, system, phase, "wall_s")
+            row[f"{phase}_s"] = phase_wall(run, system, phase)
             seconds = queries[queries["status"] == "ok"][f"{phase}_s"]
             row[f"{phase}_mean_s"] = mean(seconds)
             row[f"{phase}_p50_s"] = percentile(seconds, 50)
@@ -37,10 +37,20 @@ def phase_times(run: Run) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def phase_wall(run: Run, system: str, phase: str) -> float | None:
+    """Wall seconds of a phase on a system's own bill, None where it had no window."""
+    seconds = _billed(run, system, phase)["wall_s"]
+    return float(seconds.sum()) if len(seconds) else None
+
+
+def _billed(run: Run, system: str, phase: str) -> pd.DataFrame:
+    chosen = run.phases["system"].eq(system) & run.phases["phase"].eq(phase)
+    return run.phases[chosen & run.phases["bucket"].isin(BILL)]
+
+
 def phase_value(run: Run, system: str, phase: str, column: str) -> float:
     """Sum of a phase column over the buckets of a system's own bill."""
-    chosen = run.phases["system"].eq(system) & run.phases["phase"].eq(phase)
-    values = run.phases[chosen & run.phases["bucket"].isin(BILL)][column]
+    values = _billed(run, system, phase)[column]
     return float(pd.to_numeric(values).fillna(0).sum())
 
 
@@ -55,9 +65,9 @@ def wall_states(run: Run) -> pd.DataFrame:
     Where calls overlapped, the time covered by calls is shared out by their latencies.
     """
     rows = []
-    for entry in run.phases[run.phases["bucket"].isin(BILL)].to_dict("records"):
-        if entry["phase"] == OUTSIDE:
-            continue
+    rank = {name: i for i, name in enumerate(run.systems)}
+    billed = run.phases[run.phases["bucket"].isin(BILL) & run.phases["phase"].ne(OUTSIDE)]
+    for entry in sorted(billed.to_dict("records"), key=lambda e: rank[e["system"]]):
         calls = _calls_of(run, entry["system"], entry["phase"])
         rows.append(
             {"system": title(run, entry["system"]), "phase": entry["phase"]}

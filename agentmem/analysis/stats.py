@@ -10,22 +10,20 @@ import pandas as pd
 
 def logical_calls(calls: pd.DataFrame) -> pd.DataFrame:
     """One row per logical call: ok if its last attempt was, latency over all its attempts (R1)."""
-    columns = ["logical_id", "embeds", "kind", "ok", "latency_s", "attempts"]
-    if calls.empty:
-        return pd.DataFrame(columns=columns).astype({"ok": bool, "embeds": bool})
-    ordered = calls.assign(end_s=calls["start_s"] + calls["latency_s"]).sort_values(
-        ["attempt", "start_s"]
-    )
-    groups = ordered.groupby("logical_id", sort=False)
-    table = groups.agg(
-        embeds=("embeds", "first"),
-        kind=("kind", "last"),
-        ok=("ok", "last"),
-        start_s=("start_s", "min"),
-        end_s=("end_s", "max"),
-        attempts=("attempt", "size"),
-    ).reset_index()
-    return table.assign(latency_s=table["end_s"] - table["start_s"])[columns]
+    groups: dict[str, list[tuple[Any, ...]]] = {}
+    columns = [calls[c] for c in ("logical_id", "attempt", "start_s", "latency_s", "ok", "embeds")]
+    for logical, *attempt in zip(*columns, strict=True):
+        groups.setdefault(logical, []).append(tuple(attempt))
+    rows = [_logical(logical, sorted(group)) for logical, group in groups.items()]
+    names = ["logical_id", "ok", "embeds", "latency_s", "attempts"]
+    table = pd.DataFrame(rows, columns=names)
+    return table.astype({"ok": bool, "embeds": bool, "latency_s": float})
+
+
+def _logical(logical: str, attempts: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+    ends = [start + latency for _, start, latency, _, _ in attempts]
+    latency = max(ends) - min(start for _, start, *_ in attempts)
+    return logical, attempts[-1][3], attempts[0][4], latency, len(attempts)
 
 
 def percentile(values: pd.Series[Any], q: float) -> float | None:

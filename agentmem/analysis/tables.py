@@ -28,11 +28,13 @@ BILL = ("measured", "harness")
 """Buckets that make up a system's own cost; set-up, waste and late calls are printed apart."""
 
 
+REFERENCE_TITLES = dict(zip(REFERENCES, ("no memory", "oracle evidence"), strict=True))
+
+
 def title(run: Run, system: str) -> str:
     """Name to print; reference rows say what they are."""
-    references = {"no_memory": "no memory", "oracle_evidence": "oracle evidence"}
     info = run.manifest.get("systems", {}).get(system) or {}
-    return str(info.get("title") or references.get(system, system))
+    return str(info.get("title") or REFERENCE_TITLES.get(system, system))
 
 
 def taxonomy(run: Run) -> pd.DataFrame:
@@ -83,9 +85,23 @@ def quality(scores: pd.DataFrame) -> dict[str, Any]:
         "accuracy_high": high,
         "f1": mean(scores["f1"]),
         "stale_share": float(stale.astype(bool).mean()) if len(stale) else None,
+        "abstained_share": mean(scores["abstained"].astype("float64")),
         "recall_ids": mean(scores["recall_ids"]),
         "recall_text": mean(scores["recall_text"]),
     }
+
+
+def by_category(run: Run) -> pd.DataFrame:
+    """Quality of each system, with `right of asked` per question category."""
+    rows = []
+    for system in run.systems:
+        scores = run.scores[run.scores["system"] == system]
+        row = {"system": system, "title": title(run, system), "reference": system in REFERENCES}
+        row |= quality(scores)
+        for category, group in scores.groupby("category", sort=False):
+            row[f"category: {category}"] = f"{int(group['correct'].sum())} of {len(group)}"
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def mean(values: pd.Series[Any]) -> float | None:

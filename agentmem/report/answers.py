@@ -28,6 +28,8 @@ class Reply:
     recall: str
     seconds: str
     texts: tuple[str, ...]
+    shown: str
+    """What the list of texts is called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ def _reply(run: Run, row: dict[str, Any], with_texts: bool) -> Reply:
         mark=MARKS[verdict],
         recall=f"{fmt.percent(row['recall_ids'])} / {fmt.percent(row['recall_text'])}",
         seconds=fmt.seconds(sum(spent)) if spent else fmt.UNKNOWN,
+        shown=f"{len(texts)} of {fmt.plural(len(row['retrieved_texts']), 'piece')} retrieved",
         texts=tuple(t if len(t) <= MAX_CHARS else t[:MAX_CHARS] + " …" for t in texts),
     )
 

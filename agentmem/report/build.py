@@ -16,17 +16,17 @@ from agentmem.report.markdown import markdown
 
 def build_report(run_dirs: Sequence[Path], out: Path) -> ReportPaths:
     """See `agentmem.report.build`."""
-    content = gather([load(folder) for folder in run_dirs])
-    drawings = draw_all(content)
+    runs = [load(folder) for folder in run_dirs]
     try:
-        return _write(content, drawings, out)
+        for part in ("tables", "figures"):
+            (out / part).mkdir(parents=True, exist_ok=True)
+        content = gather(runs)
+        return _write(content, draw_all(content), out)
     except OSError as error:
         raise UsageError(f"cannot write the report to {out}: {error.strerror}") from error
 
 
 def _write(content: Content, drawings: Sequence[Drawing], out: Path) -> ReportPaths:
-    for part in ("tables", "figures"):
-        (out / part).mkdir(parents=True, exist_ok=True)
     csvs = []
     for sheet in content.sheets:
         path = out / "tables" / f"{sheet.key}.csv"

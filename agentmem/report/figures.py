@@ -58,7 +58,8 @@ def draw_all(content: Content) -> tuple[Drawing, ...]:
 
 
 def _drawing(plot: Plot, content: Content) -> Drawing:
-    svg = {name: _render(plot, content, theme, "svg") for name, theme in THEMES.items()}
+    light = _render(plot, content, THEMES["light"], "svg")
+    svg = {name: _recoloured(light, theme) for name, theme in THEMES.items()}
     png = _render(plot, content, THEMES["light"], "png")
     return Drawing(plot.key, plot.heading, plot.caption(content), png, svg)
 
@@ -73,6 +74,13 @@ def _render(plot: Plot, content: Content, theme: dict[str, str], kind: str) -> b
         stamp: dict[str, Any] = {"Date": None} if kind == "svg" else {"Software": None}
         figure.savefig(out, format=kind, dpi=DPI, metadata=stamp)
     return out.getvalue()
+
+
+def _recoloured(svg: bytes, theme: dict[str, str]) -> bytes:
+    """The light figure in another theme's colours, without drawing it again."""
+    for part, colour in theme.items():
+        svg = svg.replace(THEMES["light"][part].lower().encode(), colour.lower().encode())
+    return svg
 
 
 def _settings(theme: dict[str, str]) -> Any:

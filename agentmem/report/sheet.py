@@ -9,7 +9,10 @@ from typing import Any
 import pandas as pd
 
 from agentmem.analysis.load import Run
+from agentmem.analysis.tables import REFERENCE_TITLES
 from agentmem.report import format as fmt
+
+REFERENCE_NAMES = {*REFERENCE_TITLES, *REFERENCE_TITLES.values()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,6 @@ def sheet(
         whole,
         tuple(columns),
         tuple(tuple(c.cell(row) for c in columns) for row in records),  # type: ignore[arg-type]
-        tuple(bool(row.get("reference", False)) for row in records),
+        tuple(row.get("system") in REFERENCE_NAMES for row in records),
         tuple(row.get("system") for row in records),
     )

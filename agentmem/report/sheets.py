@@ -26,6 +26,11 @@ def _tokens(row: dict[str, Any]) -> str:
     return f"{sign}{fmt.count(row['input_tokens'])} / {fmt.count(row['output_tokens'])}"
 
 
+def pair(heading: str, first: str, second: str) -> Column:
+    """Two durations in one column."""
+    return Column(heading, lambda r: f"{fmt.seconds(r[first])} / {fmt.seconds(r[second])}")
+
+
 def _accuracy(row: dict[str, Any]) -> str:
     if fmt.known(row["accuracy"]) is None:
         return fmt.UNKNOWN
@@ -33,65 +38,82 @@ def _accuracy(row: dict[str, Any]) -> str:
     return f"{fmt.percent(row['accuracy'])} ({low:.0f} – {high:.0f})"
 
 
-def _with_band(key: str) -> Column:
-    names = {"energy": ("energy_j", "energy_low_j", "energy_high_j")}
-    value, low, high = names.get(key, (key, f"{key}_low", f"{key}_high"))
-
+def _with_band(heading: str, value: str, low: str, high: str) -> Column:
     def cell(row: dict[str, Any]) -> str:
         around = fmt.band(row[low], row[high], fmt.joules)
-        return f"{fmt.joules(row[value])} ({around})" if around else fmt.joules(row[value])
+        return f"{fmt.joules(row[value])}\n({around})" if around else fmt.joules(row[value])
 
-    return Column("energy" if key == "energy" else "J per correct", cell)
+    return Column(heading, cell)
+
+
+RIGHT = Column("right", lambda r: f"{r['correct']} of {r['questions']}", True)
 
 
 def end_to_end(runs: Runs) -> Sheet:
-    right = Column("right", lambda r: f"{r['correct']} of {r['questions']}", True)
-    recall = Column(
-        "evidence found: id / text",
-        lambda r: f"{fmt.percent(r['recall_ids'])} / {fmt.percent(r['recall_text'])}",
-        hint="by source id where the system returns ids / by gold answer in the retrieved text",
-    )
+    band = ("energy_j", "energy_low_j", "energy_high_j")
+    per_correct = ("j_per_correct", "j_per_correct_low", "j_per_correct_high")
     return sheet(
         "t3_end_to_end",
         "End to end",
-        f"{CORRECT_RULE} In brackets: 95 % interval of the share (Wilson). Rows in a lighter tone "
-        "are references run by the harness: the reader without memory, and the reader given the "
-        "evidence. “≥” marks token sums with attempts that did not report. Set-up, wasted and "
-        "unattributed work is not in this table; it is in the table by phase.",
+        "Construction, retrieval and generation together. Rows in a lighter tone are references "
+        "run by the harness: the reader without memory, and the reader given the evidence. “≥” "
+        "marks token sums with attempts that did not report. Energy in brackets: the low and the "
+        "high figure of the model. Set-up, wasted and unattributed work is not in this table; it "
+        "is in the table by phase.",
         runs,
         tables.end_to_end,
         [
             NAME,
-            right,
-            Column("accuracy, %", _accuracy),
-            column("F1", "f1", fmt.short),
-            column("stale answers", "stale_share", fmt.percent),
-            recall,
+            RIGHT,
             column("wall", "wall_s", fmt.seconds),
             column("LLM calls", "chat_calls"),
             column("embedding calls", "embed_calls"),
             Column("LLM tokens in / out", _tokens),
-            column("embedding tokens", "embed_tokens"),
+            column("tokens embedded", "embed_tokens"),
             column("CPU-seconds", "cpu_s", fmt.short),
-            _with_band("energy"),
-            _with_band("j_per_correct"),
-            column("source of energy", "energy_source", fmt.text),
+            _with_band("energy", *band),
+            _with_band("J per correct", *per_correct),
+            column("source", "energy_source", fmt.text),
+        ],
+    )
+
+
+def _category(key: str) -> Column:
+    return Column(key.removeprefix("category: "), lambda row: fmt.text(row[key]))
+
+
+def quality(runs: Runs) -> Sheet:
+    found = (str(c) for _, run in runs for c in run.scores["category"])
+    categories = [f"category: {c}" for c in dict.fromkeys(found)]
+    return sheet(
+        "quality",
+        "Answers",
+        f"{CORRECT_RULE} In brackets: 95 % interval of the share (Wilson). Stale: the answer holds "
+        "a superseded value and no right one. Evidence found, by id: share of the evidence whose "
+        "source was retrieved, where a system returns sources; by text: questions for which a "
+        "right answer stands in the retrieved text. The two are different measures.",
+        runs,
+        tables.by_category,
+        [
+            NAME,
+            RIGHT,
+            Column("accuracy, %", _accuracy),
+            *(_category(c) for c in categories),
+            column("F1", "f1", fmt.short),
+            column("stale", "stale_share", fmt.percent),
+            column("says not known", "abstained_share", fmt.percent),
+            column("evidence by id", "recall_ids", fmt.percent),
+            column("evidence by text", "recall_text", fmt.percent),
         ],
     )
 
 
 def phase_times(runs: Runs) -> Sheet:
-    def tail(phase: str) -> Column:
-        return Column(
-            f"{phase} per question: p50 / p95",
-            lambda r: f"{fmt.seconds(r[f'{phase}_p50_s'])} / {fmt.seconds(r[f'{phase}_p95_s'])}",
-        )
-
     return sheet(
         "f3_phase_times",
         "Seconds per phase",
         "Construction is the whole write path; retrieval is everything before the answer call; "
-        "generation is the answer call. Times of failed questions are left out and counted.",
+        "generation is the answer call. Times of failed questions are left out.",
         runs,
         breakdown.phase_times,
         [
@@ -100,8 +122,8 @@ def phase_times(runs: Runs) -> Sheet:
             column("construction", "construction_s", fmt.seconds),
             column("per unit", "construction_s_per_unit", fmt.seconds),
             column("questions", "questions"),
-            tail("retrieval"),
-            tail("generation"),
+            pair("retrieval per question: p50 / p95", "retrieval_p50_s", "retrieval_p95_s"),
+            pair("generation per question: p50 / p95", "generation_p50_s", "generation_p95_s"),
         ],
     )
 
@@ -134,15 +156,9 @@ def phases(runs: Runs) -> Sheet:
             column("embedding tokens", "embed_tokens"),
             Column("not reported", lambda r: fmt.count(sum(r[m] for m in missing))),
             column("wall", "wall_s", fmt.seconds),
-            column("call p50", "chat_p50_s", fmt.seconds),
-            column("call p95", "chat_p95_s", fmt.seconds),
-            column("prefill", "prefill_s", fmt.seconds),
-            column("decode", "decode_s", fmt.seconds),
-            column("queue", "queue_s", fmt.seconds),
-            column("worker CPU", "worker_cpu_s", fmt.seconds),
-            column("engine CPU", "engine_cpu_s", fmt.seconds),
+            pair("call p50 / p95", "chat_p50_s", "chat_p95_s"),
+            pair("CPU worker / engine", "worker_cpu_s", "engine_cpu_s"),
             column("energy", "energy_j", fmt.joules),
-            column("source", "energy_source", fmt.text),
         ],
     )
 
@@ -286,6 +302,7 @@ def checks(runs: Runs) -> Sheet:
 
 ALL = (
     end_to_end,
+    quality,
     phase_times,
     phases,
     wall_states,

@@ -43,7 +43,19 @@ def _best(own: Rows) -> str:
     n = own[0]["questions"]
     if not top:
         return f"No system got any of the {n} questions right."
-    return f"Most answers right: {names} with {top} of {n}."
+    return f"Most answers right: {names} with {top} of {n}.{_apart(own, top)}"
+
+
+def _apart(own: Rows, top: int) -> str:
+    """A caution when the intervals of best and worst overlap."""
+    best = next(r for r in own if r["correct"] == top)
+    worst = min(own, key=lambda r: r["correct"])
+    if len(own) < 2 or best["accuracy_low"] > worst["accuracy_high"]:
+        return ""
+    return (
+        f" The intervals of all systems overlap: {best['questions']} questions are too few to "
+        "tell them apart."
+    )
 
 
 def _references(t3: Rows) -> str:

@@ -9,24 +9,17 @@ from agentmem.report.content import Content
 from agentmem.report.plots.rows import label_rows, measure, records, wants_log
 
 PANELS = (
-    ("construction_shown_s", "Construction, whole history"),
+    ("construction_s", "Construction, whole history"),
     ("retrieval_mean_s", "Retrieval, per question"),
     ("generation_mean_s", "Generation, per question"),
 )
 
 
-def _rows(content: Content) -> list[dict[str, object]]:
-    rows = records(content, "f3_phase_times")
-    for row in rows:
-        row["construction_shown_s"] = row["construction_s"] if row["units"] else None
-    return rows
-
-
 def draw(figure: Figure, content: Content, theme: dict[str, str]) -> None:
     """Three panels with one row per system."""
-    rows = _rows(content)
+    rows = records(content, "f3_phase_times")
     figure.set_size_inches(9.2, 1.15 + 0.36 * len(rows))
-    panels = figure.subplots(1, len(PANELS))
+    panels = figure.subplots(1, len(PANELS), gridspec_kw={"wspace": 0.08})
     for i, (axes, (key, heading)) in enumerate(zip(panels, PANELS, strict=True)):
         measure(axes, rows, key, fmt.seconds)
         label_rows(axes, [str(row["label"]) for row in rows], first=i == 0)
@@ -37,7 +30,7 @@ def draw(figure: Figure, content: Content, theme: dict[str, str]) -> None:
 
 
 def caption(content: Content) -> str:
-    rows = _rows(content)
+    rows = records(content, "f3_phase_times")
     logs = [h for key, h in PANELS if wants_log([fmt.known(r[key]) for r in rows])]
     n = max((int(str(row["questions"])) for row in rows), default=0)
     scale = (

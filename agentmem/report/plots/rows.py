@@ -72,7 +72,7 @@ def measure(
 
 def _logarithmic(axes: Axes, positive: Sequence[float]) -> None:
     axes.set_xscale("log")
-    axes.set_xlim(min(positive) / 2, max(positive) * 12)
+    axes.set_xlim(min(positive) / 2, max(positive) * 9)
     axes.xaxis.set_major_locator(LogLocator(numticks=5))
     axes.xaxis.set_minor_formatter(NullFormatter())
 

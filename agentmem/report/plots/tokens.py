@@ -68,7 +68,7 @@ def _paint(phase: str, column: str) -> tuple[str, float]:
 
 def _legend() -> list[Patch]:
     names = {"input_tokens": "read", "output_tokens": "written"}
-    parts = [(p, c) for c in names for p in PHASES]
+    parts = [(p, c) for p in PHASES for c in names]
     handles = []
     for phase, column in parts:
         colour, alpha = _paint(phase, column)
