@@ -89,14 +89,14 @@ async def run(model: EmbedModel, texts: list[str]) -> Batch:
 
     def work() -> Batch:
         begun = time.monotonic()
-        whole = [model.embedder.tokenizer.count(text) for text in texts]
-        counts = model.embedder.count(texts)
+        whole = [len(model.embedder.tokenizer.encode(text)) for text in texts]
         if not model.truncate and (longest := max(whole)) > model.window:
             message = f"this model's window is {model.window} tokens; one input has {longest}"
             raise bad_request(message, "input", "context_length_exceeded")
         vectors = model.embedder.embed(texts)
         model.requests += 1
         model.texts += len(texts)
+        counts = [min(count, model.window) for count in whole]
         return Batch(vectors, counts, whole, begun - arrived, time.monotonic() - begun)
 
     return await asyncio.get_running_loop().run_in_executor(model.pool, work)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, NoReturn
 
 from aiohttp import web
 
 from agentmem.engine.api.errors import bad_request
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class Fields:
@@ -81,6 +84,9 @@ async def read_fields(request: web.Request) -> Fields:
     data = await request.read()
     try:
         raw = json.loads(data, parse_constant=_no_constant)
+        if _SURROGATE.search(data):
+            # Halves of a pair survive parsing, and no tokenizer takes them.
+            json.dumps(raw, ensure_ascii=False).encode()
     except RecursionError:
         raise bad_request("the body is nested too deeply", code="invalid_json") from None
     except ValueError as err:

@@ -45,11 +45,8 @@ class OpeningScanner:
         if tag:
             self._held = ""
             return before.rstrip("\n"), Opened(after, tagged=True)
-        keep = _overlap(self._held, TAG)
-        text, self._held = (
-            self._held[: len(self._held) - keep],
-            self._held[len(self._held) - keep :],
-        )
+        sure = len(self._held) - _undecided(self._held)
+        text, self._held = self._held[:sure], self._held[sure:]
         return text, None
 
     def finish(self) -> str:
@@ -58,10 +55,12 @@ class OpeningScanner:
         return held
 
 
-def _overlap(text: str, word: str) -> int:
-    """Length of the longest end of `text` that begins `word`."""
-    longest = min(len(text), len(word) - 1)
-    return next((n for n in range(longest, 0, -1) if text.endswith(word[:n])), 0)
+def _undecided(text: str) -> int:
+    """Length of the end of `text` that may belong to a tag: line breaks and a beginning of it."""
+    longest = min(len(text), len(TAG) - 1)
+    begun = next((n for n in range(longest, 0, -1) if text.endswith(TAG[:n])), 0)
+    before = text[: len(text) - begun]
+    return len(text) - len(before.rstrip("\n"))
 
 
 def _patterns(names: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]]:

@@ -54,7 +54,7 @@ class EmbedModel:
 
     def facts(self) -> dict[str, Any]:
         """What every account of this model says about the engine."""
-        return {"model": self.name, "mode": "fp32", "backend": self.embedder.backend}
+        return {"model": self.name, "mode": self.embedder.mode, "backend": self.embedder.backend}
 
 
 @dataclass(slots=True)

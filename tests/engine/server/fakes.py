@@ -142,7 +142,8 @@ class FakeCore:
 
 
 class FakeEmbedder:
-    name, dims, window, backend, weights = "fake-embed", 4, 16, "torch", "1" * 64
+    name, dims, window, mode = "fake-embed", 4, 16, "fp32"
+    backend, weights = "torch", "1" * 64
 
     def __init__(self, delay_s: float = 0.0) -> None:
         self.tokenizer = ByteTokenizer()
@@ -155,9 +156,6 @@ class FakeEmbedder:
         rows = [[len(t), ord(t[0]), ord(t[-1]), 1.0] for t in texts]
         vectors = np.array(rows, np.float32)
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-    def count(self, texts: list[str]) -> list[int]:
-        return [min(self.tokenizer.count(t), self.window) for t in texts]
 
 
 def _replace(ids: list[int], word: list[int], token: int) -> list[int]:
