@@ -250,10 +250,16 @@ def test_two_runs_send_the_same_bytes(models: ScriptedModels, tmp_path: Path) ->
     assert runs[0] == runs[1]
 
 
-def test_the_prompt_shows_the_frozen_date(mem0: Worker, models: ScriptedModels) -> None:
-    models.script(facts())
-    mem0.construct(unit(1, "Hello."))
-    assert "Today's date is 2024-01-01." in models.seen[0].texts[0]
+def test_the_prompt_shows_one_date_in_every_process(models: ScriptedModels, tmp_path: Path) -> None:
+    prompts = []
+    for _ in range(2):
+        mem0 = opened(models, tmp_path / "store")
+        models.script(facts())
+        mem0.construct(unit(1, "Hello."))
+        prompts.append(models.seen[0].texts)
+        mem0.close()
+    assert "Today's date is 2024-01-01." in prompts[0][0]
+    assert prompts[0] == prompts[1]
 
 
 def test_a_unit_becomes_dated_messages(mem0: Worker, models: ScriptedModels) -> None:
