@@ -171,7 +171,10 @@ class MemorySystem:
         raise NotImplementedError
 
     def forget(self, user: str | None = None, unit_ids: tuple[str, ...] = ()) -> int:
-        """Remove a user's memories, or those of some units; returns records removed."""
+        """Remove a user's memories, those of some units, or those of some units of a user.
+
+        Returns the number of records removed.
+        """
         raise NotImplementedError("this system cannot forget")
 
     def maintain(self) -> None:

@@ -54,7 +54,7 @@ class Bm25(MemorySystem):
 
     def forget(self, user: str | None = None, unit_ids: tuple[str, ...] = ()) -> int:
         records = list(self._file.read())
-        kept = [r for r in records if r["user"] != user and r["unit"] not in unit_ids]
+        kept = [r for r in records if not _selected(r, user, unit_ids)]
         removed = sum(len(r["passages"]) for r in records) - sum(len(r["passages"]) for r in kept)
         if len(kept) < len(records):
             self._file.rewrite(kept)
@@ -79,3 +79,7 @@ class Bm25(MemorySystem):
         for text, display, ids in record["passages"]:
             index.add(text)
             shown.append((display, None if ids is None else tuple(ids)))
+
+
+def _selected(record: dict[str, Any], user: str | None, unit_ids: tuple[str, ...]) -> bool:
+    return user in (None, record["user"]) and (not unit_ids or record["unit"] in unit_ids)

@@ -77,7 +77,7 @@ class EmbedRag(MemorySystem):
             records += 1
             rows = range(row, row + len(record["passages"]))
             row = rows.stop
-            if record["user"] == user or record["unit"] in unit_ids:
+            if _selected(record, user, unit_ids):
                 removed += len(rows)
             else:
                 kept_records.append(record)
@@ -128,3 +128,7 @@ class EmbedRag(MemorySystem):
     def _entry(self, number: int, score: float) -> tuple[str, float, tuple[str, ...] | None]:
         shown, ids = self._entries[number]
         return shown, score, ids
+
+
+def _selected(record: dict[str, Any], user: str | None, unit_ids: tuple[str, ...]) -> bool:
+    return user in (None, record["user"]) and (not unit_ids or record["unit"] in unit_ids)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from agentmem.memory import (
     Endpoints,
@@ -47,7 +48,7 @@ class LongContext(MemorySystem):
         return Retrieved(entries, self._file.version)
 
     def forget(self, user: str | None = None, unit_ids: tuple[str, ...] = ()) -> int:
-        kept = [r for r in self._records if r["user"] != user and r["unit"] not in unit_ids]
+        kept = [r for r in self._records if not _selected(r, user, unit_ids)]
         removed = len(self._records) - len(kept)
         if removed:
             self._file.rewrite(kept)
@@ -59,3 +60,7 @@ class LongContext(MemorySystem):
 
     def close(self) -> None:
         self._file.close()
+
+
+def _selected(record: dict[str, Any], user: str | None, unit_ids: tuple[str, ...]) -> bool:
+    return user in (None, record["user"]) and (not unit_ids or record["unit"] in unit_ids)

@@ -146,6 +146,12 @@ def forgets_a_unit(bench: Bench) -> None:
         assert "Pickle" not in texts(worker, "alice", "What is the cat called?")
         assert "cello" in texts(worker, "alice", "Which instrument, the cello?")
         assert forget(worker, unit_ids=("no-such-unit",)) == 0
+        assert forget(worker, "bob", ("alice-3",)) == 0
+        assert "cello" in texts(worker, "alice", "Which instrument, the cello?")
+        assert forget(worker, "alice", ("alice-3",)) != 0
+        assert "cello" not in texts(worker, "alice", "Which instrument, the cello?")
+        with pytest.raises(WorkerFailure, match="forget needs a user or unit ids"):
+            worker.forget()
 
 
 def forget(worker: Worker, user: str | None = None, unit_ids: tuple[str, ...] = ()) -> int | None:

@@ -22,6 +22,8 @@ def call(system: Any, verb: str, args: Mapping[str, Any]) -> Any:
     if verb == "answer":
         return _answer(system.answer(args["user"], args["question"]))
     if verb == "forget":
+        if args["user"] is None and not args["unit_ids"]:
+            raise ValueError("forget needs a user or unit ids")
         return _integer(system.forget(args["user"], tuple(args["unit_ids"])), "forget")
     if verb == "footprint":
         sizes = system.footprint()

@@ -36,7 +36,11 @@ class Notebook(MemorySystem):
         return Retrieved(tuple(found[:k]), self.file.version)
 
     def forget(self, user=None, unit_ids=()):
-        kept = [n for n in self.notes if n["user"] != user and n["unit"] not in unit_ids]
+        kept = [
+            n
+            for n in self.notes
+            if user not in (None, n["user"]) or (unit_ids and n["unit"] not in unit_ids)
+        ]
         removed = len(self.notes) - len(kept)
         if removed:
             self.file.rewrite(kept)
