@@ -19,6 +19,7 @@ def build_app(served: Served, max_body_bytes: int = MAX_BODY_BYTES) -> web.Appli
     """The application of a server. Handlers are to be cancelled when their client goes away."""
     app = web.Application(middlewares=[json_errors], client_max_size=max_body_bytes)
     app[SERVED] = served
+    app.on_shutdown.append(_abandon)
     app.add_routes(
         [
             web.post("/v1/chat/completions", chat),
@@ -33,3 +34,11 @@ def build_app(served: Served, max_body_bytes: int = MAX_BODY_BYTES) -> web.Appli
         ]
     )
     return app
+
+
+async def _abandon(app: web.Application) -> None:
+    """A server that is told to stop does not wait for long answers."""
+    served = app[SERVED]
+    if served.chat:
+        for request_id in list(served.ledger.in_flight):
+            served.chat.core.cancel(request_id)

@@ -81,8 +81,10 @@ class FakeCore:
         threading.Thread(target=self._run, args=(request, on_delta, on_done), daemon=True).start()
 
     def cancel(self, request_id: str) -> bool:
-        self._cancelled[request_id].set()
-        return True
+        known = self._cancelled.get(request_id)
+        if known:
+            known.set()
+        return known is not None
 
     def close(self) -> None:
         for event in self._cancelled.values():
