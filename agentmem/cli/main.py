@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 
 import agentmem
-from agentmem.cli import doctor, models, report, run, serve, systems
+from agentmem.cli import check, doctor, models, report, run, serve, systems
 from agentmem.errors import AgentMemError
 
-VERBS = (run, report, systems, models, serve, doctor)
+VERBS = (run, report, check, systems, models, serve, doctor)
 
 EPILOG = """\
 first steps:

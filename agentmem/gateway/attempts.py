@@ -25,7 +25,11 @@ class Logical:
 
     logical_id: str
     occurrence: int
-    """How many logical calls of this scope had the same body before."""
+    """How many logical calls of the same unit had the same body before.
+
+    Counted per unit, so that a unit done again after a kill draws the same seeds.
+    """
+    unit: str | None = None
     attempts: int = 1
     state: Literal["open", "failed", "done"] = "open"
     """Of the last attempt."""
@@ -37,12 +41,15 @@ class Attempts:
 
     _by_body: dict[str, list[Logical]] = field(default_factory=dict)
 
-    def begin(self, body_hash: str, retries: int | None, call_id: str) -> Logical:
+    def begin(
+        self, body_hash: str, retries: int | None, call_id: str, unit: str | None = None
+    ) -> Logical:
         """The logical call that this attempt belongs to, a new one if it is no retry."""
         same = self._by_body.setdefault(body_hash, [])
         earlier = _retried(same, retries) if retries else None
         if earlier is None:
-            earlier = Logical(call_id, occurrence=len(same))
+            before = sum(one.unit == unit for one in same)
+            earlier = Logical(call_id, occurrence=before, unit=unit)
             same.append(earlier)
         else:
             earlier.attempts += 1

@@ -77,7 +77,7 @@ class ScopeBook:
                 return
             if not known.closed:
                 raise ValueError(f"scope {scope.scope!r} is already open")
-            known.scope, known.closed = scope, False
+            known.scope, known.closed, known.attempts = scope, False, Attempts()
 
     def close(self, scope_id: str) -> None:
         with self._changed:
@@ -111,7 +111,7 @@ class ScopeBook:
     ) -> tuple[Logical, int]:
         """Logical call of an attempt, and the attempt's number in it."""
         with self._changed:
-            logical = arrival.state.attempts.begin(body_hash, retries, call_id)
+            logical = arrival.state.attempts.begin(body_hash, retries, call_id, arrival.slot.unit)
             return logical, logical.attempts - 1
 
     def transport_failed(self, arrival: Arrival) -> None:

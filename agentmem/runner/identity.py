@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -28,6 +29,12 @@ def tree_digest(
     return hasher.hexdigest()
 
 
+@functools.cache
+def _own_code() -> str:
+    """What this process runs is what it imported: hashed once."""
+    return tree_digest([Path(__file__).resolve().parent.parent])
+
+
 def run_identity(
     profile: Mapping[str, Any],
     data_hash: str,
@@ -39,11 +46,10 @@ def run_identity(
 
     The engine's address is left out: a local engine gets another port every time.
     """
-    package = Path(__file__).resolve().parent.parent
     return digest(
         {
             "profile": profile,
-            "code": tree_digest([package, *system_folders]),
+            "code": [_own_code(), tree_digest(system_folders)],
             "data": data_hash,
             "engine": {k: v for k, v in engine.items() if k not in ("url", "pid")},
             "locks": dict(locks),
