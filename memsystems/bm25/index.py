@@ -60,13 +60,12 @@ class Bm25Index:
             return []
         count = len(self._lengths)
         scores = np.zeros(count)
-        mean = self._total / count
         lengths = np.frombuffer(self._lengths, np.int32)
+        norms = K1 * (1 - B + B * lengths / (self._total / count))
         for term, repeats in terms:
             numbers, frequencies = (np.frombuffer(a, np.int32) for a in self._postings[term])
             idf = np.log(1 + (count - len(numbers) + 0.5) / (len(numbers) + 0.5))
-            norm = K1 * (1 - B + B * lengths[numbers] / mean)
-            scores[numbers] += repeats * idf * frequencies / (frequencies + norm)
+            scores[numbers] += repeats * idf * frequencies / (frequencies + norms[numbers])
         return _best(scores, k)
 
 
