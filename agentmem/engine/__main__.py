@@ -7,9 +7,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
 
-from agentmem.engine.core import Mode
 from agentmem.engine.server import serve
 from agentmem.errors import AgentMemError
 from agentmem.modelfiles.fetch import resolve
@@ -25,9 +23,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--embedder", help="a known embedder's name or a sentence-transformers folder")
     top.add_argument("--host", default="127.0.0.1")
     top.add_argument("--port", type=int, default=0, help="0 (the default) takes a free one")
-    top.add_argument(
-        "--mode", choices=get_args(Mode), default="bf16", help="weights and arithmetic"
-    )
+    top.add_argument("--mode", default="bf16", help="weights and arithmetic: bf16 or fp32")
     top.add_argument("--threads", type=int, help="CPU threads; all cores by default")
     top.add_argument("--window", type=int, help="shorten the model's context window, in tokens")
     top.add_argument(
@@ -67,6 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AgentMemError as err:
         print(f"agentmem engine: {err}", file=sys.stderr)
         return err.exit_code
+    except KeyboardInterrupt:  # while loading; later the loop takes the signal
+        return 130
     return 0
 
 

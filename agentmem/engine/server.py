@@ -5,23 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import logging
 import os
 import select
 import signal
 import socket
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from agentmem.engine.api.app import build_app
 from agentmem.engine.api.state import ChatModel, EmbedModel, Served
-from agentmem.engine.core import EngineCore, Mode
-from agentmem.engine.embed import Embedder
 from agentmem.errors import EngineError, UsageError
 
-LOG = logging.getLogger("agentmem.engine")
+if TYPE_CHECKING:
+    from agentmem.engine.core import EngineCore, Mode
+    from agentmem.engine.embed import Embedder
+
 SHUTDOWN_S = 2.0
 
 
@@ -55,14 +56,28 @@ def serve(
         stack.callback(listener.close)
         served = Served(chat=None, embed=None, aliases=aliases)
         if model_path is not None:
-            core = EngineCore.load(model_path, mode=mode, threads=threads, window=window)
+            core = load_core(model_path, mode, threads, window)
             stack.callback(core.close)
             served.chat = ChatModel(core)
         if embedder_path is not None:
-            embedder = Embedder.load(embedder_path, threads=threads)
+            embedder = load_embedder(embedder_path, threads)
             served.embed = EmbedModel(embedder, truncate=truncate_embeddings)
             stack.callback(served.embed.pool.shutdown, wait=False, cancel_futures=True)
         asyncio.run(_run(served, listener, ready_fd))
+
+
+def load_core(path: Path, mode: Mode, threads: int | None, window: int | None) -> EngineCore:
+    """The generating model. Imports torch, which takes seconds: not before it is needed."""
+    from agentmem.engine.core import EngineCore
+
+    return EngineCore.load(path, mode=mode, threads=threads, window=window)
+
+
+def load_embedder(path: Path, threads: int | None) -> Embedder:
+    """The embedding model; imports torch too."""
+    from agentmem.engine.embed import Embedder
+
+    return Embedder.load(path, threads=threads)
 
 
 def bind(host: str, port: int) -> socket.socket:

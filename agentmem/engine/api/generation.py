@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentmem.engine.api.errors import ApiError
 from agentmem.engine.api.usage import Ledger, account, total
-from agentmem.engine.core import EngineCore
 from agentmem.engine.request import Delta, Request, RequestRecord
+
+if TYPE_CHECKING:
+    from agentmem.engine.core import EngineCore
 
 
 class Generation:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiohttp import web
 
@@ -16,9 +16,11 @@ from agentmem.engine.api.fields import Fields
 from agentmem.engine.api.templates import ChatTemplate
 from agentmem.engine.api.usage import Ledger
 from agentmem.engine.constraints import Grammars
-from agentmem.engine.core import EngineCore
-from agentmem.engine.embed import Embedder
 from agentmem.engine.sessions import header
+
+if TYPE_CHECKING:
+    from agentmem.engine.core import EngineCore
+    from agentmem.engine.embed import Embedder
 
 M = TypeVar("M", "ChatModel", "EmbedModel")
 

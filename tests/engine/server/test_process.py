@@ -20,7 +20,6 @@ ROOT = Path(__file__).parents[3]
 FAKE = """
 import sys, types
 from pathlib import Path
-from typing import Literal
 from tests.engine.server.fakes import FakeCore, FakeEmbedder
 
 class Core(FakeCore):
@@ -34,7 +33,7 @@ def module(name, **content):
     sys.modules[name].__dict__.update(content)
 
 # What takes seconds to import is not under test here.
-module("agentmem.engine.core", EngineCore=Core, Mode=Literal["bf16", "fp32"])
+module("agentmem.engine.core", EngineCore=Core)
 module("agentmem.engine.embed", Embedder=Embed)
 from agentmem.engine import __main__ as cli
 cli.resolve = Path
@@ -111,6 +110,8 @@ def test_missing_and_spoilt_models_are_one_line(tmp_path, capsys):
     spoilt.write_bytes(b"GGUF" + b"\x00" * 50)
     code, line = refused(capsys, "--model", str(spoilt))
     assert code == 3 and "spoilt.gguf" in line
+    code, line = refused(capsys, "--model", str(spoilt), "--mode", "int3")
+    assert code == 2 and "int3" in line
     code, line = refused(capsys)
     assert code == 2 and "nothing to serve" in line
     code, line = refused(capsys, "--model", str(spoilt), "--parent-pid", "999999999")
