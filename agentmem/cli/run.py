@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentmem import profile as profiles
-from agentmem.cli.live import Live
 from agentmem.profile import Profile
-from agentmem.runner.run import RunOptions, RunResult, run
+
+if TYPE_CHECKING:
+    from agentmem.runner.run import RunResult
 
 HELP = """\
 Profiles memory systems as PROFILE says and writes a run folder with a report.
@@ -75,6 +76,9 @@ def overrides(args: argparse.Namespace) -> dict[str, Any]:
 
 def call(args: argparse.Namespace) -> int:
     """Run the verb."""
+    from agentmem.cli.live import Live
+    from agentmem.runner.run import RunOptions, run
+
     profile: Profile = profiles.load(args.profile, overrides(args))
     options = RunOptions(args.out, args.capture, args.port)
     with Live(enabled=not args.quiet) as live:

@@ -6,7 +6,6 @@ import argparse
 from typing import Any
 
 from agentmem.cli.say import sayer
-from agentmem.engine.server import serve
 from agentmem.modelfiles.fetch import fetch, resolve
 from agentmem.modelfiles.registry import MODELS
 
@@ -42,6 +41,8 @@ def add(verbs: Any) -> None:
 
 def call(args: argparse.Namespace) -> int:
     """Run the verb."""
+    from agentmem.engine.server import serve
+
     for name in (args.model, args.embedder):
         if name in MODELS:
             fetch(name, on_progress=sayer())

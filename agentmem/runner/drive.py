@@ -98,7 +98,7 @@ class Drive:
             self.place.mark(self.ctx, "open")
         with window(self.ctx, self.place, None, "setup", None, 0.0):
             self.seat.start()
-        if not self.place.epoch:
+        if self.before.snapshot is None:
             self._footprint("open")
 
     def _construct(self) -> None:
