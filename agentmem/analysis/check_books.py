@@ -98,20 +98,6 @@ def prompts(run: Run) -> Found:
     )
 
 
-def prompts_differ(first: Run, second: Run) -> tuple[str, ...]:
-    """Systems and histories whose sequence of request bodies is not the same in two runs."""
-    one, two = _bodies(first), _bodies(second)
-    return tuple(key for key in sorted({*one, *two}) if one.get(key) != two.get(key))
-
-
-def _bodies(run: Run) -> dict[str, list[str]]:
-    bodies: dict[str, list[str]] = defaultdict(list)
-    live = run.calls[run.calls["bucket"] != "wasted"].sort_values("start_s")
-    for scope, body in zip(live["scope"], live["request_hash"], strict=True):
-        bodies[scope].append(body)
-    return bodies
-
-
 def sums(run: Run) -> Found:
     """R11: phases add up to the journal, and each call lies in a window of its own phase."""
     lines = conservation(run.phases, run.journal)

@@ -80,7 +80,8 @@ def buckets(run: Run) -> Found:
         total, whole = sum(known), len(known) == len(parts)
         if total > call.input_tokens or (whole and total != call.input_tokens):
             faults.append(f"call {call.call_id}: {total} in parts, input {call.input_tokens}")
-    return Found(tuple(faults), f"parts add up to the input in {summed} attempts")
+    detail = f"parts add up to the input in {summed} attempts"
+    return Found(tuple(faults), detail, provable=summed > 0)
 
 
 def truth(run: Run) -> Found:
@@ -94,8 +95,9 @@ def truth(run: Run) -> Found:
         if call.own_output_tokens is not None and call.output_tokens is not None:
             both += 1
             differ += call.own_output_tokens != call.output_tokens
-    detail = f"{compared} figures agree with the engine; our own output count differs in {differ}"
-    return Found(tuple(faults), f"{detail} of {both}", provable=compared > 0)
+    engine = f"{compared} figures agree with the engine" if compared else "no engine record"
+    detail = f"{engine}; our own output count differs in {differ} of {both}"
+    return Found(tuple(faults), detail, provable=compared > 0)
 
 
 def _pairs(call: Call) -> Iterator[tuple[str, int, int]]:

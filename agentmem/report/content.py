@@ -9,6 +9,7 @@ from typing import Any
 from agentmem.analysis import tables
 from agentmem.analysis.conserve import Conservation, conservation, unattributed_line
 from agentmem.analysis.load import Run
+from agentmem.report import format as fmt
 from agentmem.report import sheets, words
 from agentmem.report.answers import Asked, asked
 from agentmem.report.sheet import Sheet
@@ -41,6 +42,11 @@ class Content:
     sheets: tuple[Sheet, ...]
     colours: dict[str, str]
     """By system name and by printed title."""
+
+    @property
+    def letters(self) -> dict[str, str]:
+        """Short name of each run by its label, for tables and figures over several runs."""
+        return {entry.label: fmt.letter(i) for i, entry in enumerate(self.runs)}
 
     def sheet(self, key: str) -> Sheet:
         return next(s for s in self.sheets if s.key == key)

@@ -75,5 +75,10 @@ def text(value: Any) -> str:
     return str(value)
 
 
+def letter(index: int) -> str:
+    """Short name of the n-th run of a report: A, B, ..."""
+    return chr(ord("A") + index) if index < 26 else str(index + 1)
+
+
 def plural(n: int, noun: str) -> str:
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"

@@ -18,6 +18,8 @@ def markdown(content: Content, drawings: Sequence[Drawing]) -> str:
 def _lines(content: Content, drawings: Sequence[Drawing]) -> Iterator[str]:
     yield f"# agentmem report: {', '.join(plain(r.label) for r in content.runs)}\n"
     for entry in content.runs:
+        if len(content.runs) > 1:
+            yield f"Run {content.letters[entry.label]}: {plain(entry.label)}\n"
         yield from _opening(entry)
     figures = {d.key: d for d in drawings}
     after = {"t3_end_to_end": ("f3_phases", "f4_energy", "tokens")}

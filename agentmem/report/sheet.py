@@ -56,13 +56,15 @@ def sheet(
     table: Callable[[Run], pd.DataFrame],
     columns: Sequence[Column],
 ) -> Sheet:
-    """Table over one or several runs; with several, a first column says which run a row is of."""
+    """Table over one or several runs; with several, a column says which run a row is of."""
     several = len(runs) > 1
     frames = [table(run) for _, run in runs]
     if several:
         for (label, _), frame in zip(runs, frames, strict=True):
             frame.insert(0, "run", label)
-        columns = [column("run", "run", fmt.text), *columns]
+        letters = {label: fmt.letter(i) for i, (label, _) in enumerate(runs)}
+        which = Column("run", lambda row: letters[row["run"]], False)
+        columns = [columns[0], which, *columns[1:]]
     filled = [frame for frame in frames if len(frame)] or frames[:1]
     whole = pd.concat(filled, ignore_index=True)
     records = whole.to_dict("records")

@@ -121,14 +121,20 @@ def facts(run: Run) -> tuple[tuple[str, str], ...]:
         "embedder": _join(embedder, ("model",)),
         "workload": workload.get("name"),
         "ingest unit": (workload.get("params") or {}).get("unit"),
-        "machine": ", ".join(f"{k} {v}" for k, v in machine.items() if _plain(v)),
+        "machine": ", ".join(f for f in (_fact(k, v) for k, v in machine.items()) if f),
         "order of systems": ", ".join(manifest.get("order") or ()),
     }
     return tuple((name, str(value)) for name, value in pairs.items() if value)
 
 
-def _plain(value: Any) -> bool:
-    return isinstance(value, str | int | float) and value != ""
+def _fact(name: str, value: Any) -> str:
+    """One plain fact about the machine, empty for nested or missing ones."""
+    label = name.replace("_", " ")
+    if isinstance(value, bool):
+        return label if value else ""
+    if name.endswith("_bytes") and isinstance(value, int):
+        return f"{label.removesuffix(' bytes')} {fmt.size(value)}"
+    return f"{label} {value}" if isinstance(value, str | int | float) and value != "" else ""
 
 
 def _join(values: dict[str, Any], keys: tuple[str, ...]) -> str:
@@ -151,8 +157,8 @@ def small_model(run: Run, t3: Rows) -> str:
     n = parameters(run)
     if n is None:
         return (
-            "The size of the model is not known here. Read accuracy against the two reference "
-            "rows: a system cannot be told apart from another inside their distance."
+            "The size of the model is not known here. Read accuracies against the two reference "
+            "rows, and differences between systems against the intervals beside them."
         )
     size = f"{n / 1e9:.3g} billion" if n >= 1e9 else f"{n / 1e6:.3g} million"
     if n >= SMALL_PARAMETERS:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import agentmem
-from agentmem.analysis.check_books import prompts_differ
 from agentmem.analysis.checks import check_run, failed
 from agentmem.records import Call, CallBegin, Failure, Query, Row, Unit, Window
 from tests.analysis.build_run import Doctor, edit, insert, write_run
@@ -136,10 +135,3 @@ def test_a_system_that_stored_nothing_is_a_fault(tmp_path: Path) -> None:
 
     checks = check_run(agentmem.load(write_run(tmp_path / "r", nothing)))
     assert [c.detail for c in failed(checks)] == ["bm25 stored no record"]
-
-
-def test_equal_prompts_take_two_runs(tmp_path: Path) -> None:
-    one, two = (agentmem.load(write_run(tmp_path / n)) for n in ("a", "b"))
-    assert prompts_differ(one, two) == ()
-    changed = edit(lambda r: is_call(r, system="bm25"), request_hash="other")
-    assert prompts_differ(one, agentmem.load(write_run(tmp_path / "c", changed))) == ("bm25-ana",)

@@ -52,7 +52,8 @@ def _row(axes: Any, y: int, row: dict[str, Any]) -> None:
         return
     right = f"{fmt.joules(middle)}  ({row['correct']} of {row['questions']} right)"
     if low is not None and high is not None:
-        axes.plot([low, high], [y, y], color=row["colour"], linewidth=7, alpha=0.35)
+        band = {"color": row["colour"], "linewidth": 7, "alpha": 0.35}
+        axes.plot([low, high], [y, y], solid_capstyle="butt", **band)
     axes.plot([middle], [y], "o", color=row["colour"], markersize=8)
     beside(axes, high or middle, y, right, 8)
 

@@ -20,7 +20,8 @@ def records(content: Content, key: str) -> list[dict[str, Any]]:
     several = len(content.runs) > 1
     rows: list[dict[str, Any]] = content.sheet(key).frame.to_dict("records")  # type: ignore[assignment]
     for row in rows:
-        row["label"] = f"{row['title']} · {row['run']}" if several else str(row["title"])
+        run = content.letters.get(str(row.get("run")), "")
+        row["label"] = f"{row['title']} · {run}" if several else str(row["title"])
         row["colour"] = content.colours.get(row["system"], "#777777")
     return rows
 

@@ -33,7 +33,7 @@ def _rows(content: Content) -> list[dict[str, Any]]:
             name = title(run, system)
             rows.append(
                 {
-                    "label": f"{name} · {label}" if several else name,
+                    "label": f"{name} · {content.letters[label]}" if several else name,
                     "parts": [*parts, ("embedding", "embed_tokens", embed)],
                 }
             )
