@@ -95,8 +95,8 @@ def truth(run: Run) -> Found:
         if call.own_output_tokens is not None and call.output_tokens is not None:
             both += 1
             differ += call.own_output_tokens != call.output_tokens
-    engine = f"{compared} figures agree with the engine" if compared else "no engine record"
-    detail = f"{engine}; our own output count differs in {differ} of {both}"
+    told = f"{compared} figures agree with the engine" if compared else "no engine record"
+    detail = f"{told}; our own output count differs in {differ} of {both}"
     return Found(tuple(faults), detail, provable=compared > 0)
 
 

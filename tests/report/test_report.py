@@ -95,7 +95,7 @@ def test_hostile_names_stay_inert(tmp_path: Path) -> None:
 def test_hostile_names_can_be_drawn(tmp_path: Path) -> None:
     systems = {"bm25": {"title": f"$\\frac{{x}} {HOSTILE}"}}
     run = agentmem.load(write_run(tmp_path, changes={"systems": systems}))
-    (drawing, *_) = draw_all(gather([run]))
+    (drawing, *_) = draw_all(gather([run, run]))
     assert b"<script" not in drawing.svg["light"] and drawing.png.startswith(b"\x89PNG")
 
 
@@ -156,12 +156,13 @@ def test_markdown_tables_have_even_rows(paths: ReportPaths) -> None:
 
 
 def test_several_runs_are_told_apart(folder: Path, tmp_path: Path) -> None:
-    other = write_run(tmp_path / "b", changes={"run_id": "second"})
-    made = build([folder, other], tmp_path / "out")
-    rows = list(csv.DictReader((tmp_path / "out/tables/t3_end_to_end.csv").open()))
-    assert {row["run"] for row in rows} == {"quickstart-5f0c", "second"}
-    assert len(rows) == 12
-    assert "Comparison of 2 runs" in made.html.read_text(encoding="utf-8")
+    other = write_run(tmp_path, changes={"run_id": "second"})
+    content = gather([agentmem.load(folder), agentmem.load(other)])
+    sheet = content.sheet("t3_end_to_end")
+    assert set(sheet.frame["run"]) == {"quickstart-5f0c", "second"}
+    assert [row[1] for row in sheet.rows] == ["A"] * 6 + ["B"] * 6
+    text = html(content, ())
+    assert "Comparison of 2 runs" in text and "B · second" in text
 
 
 def test_same_name_twice_gets_two_labels(folder: Path) -> None:
