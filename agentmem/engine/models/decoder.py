@@ -65,7 +65,7 @@ class Decoder:
         local = config.local_rope
         self._local_rope = RopeTable(local, config.head_dim) if local else self._rope
 
-    def new_cache(self, capacity: int) -> KVCache:
+    def new_cache(self, capacity: int = 0) -> KVCache:
         """An empty cache with room for this many positions."""
         return KVCache(self.config, self.dtype, capacity)
 
