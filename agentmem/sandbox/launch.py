@@ -57,6 +57,7 @@ def launch(
             places["tmp"],
             log,
             fence.uid,
+            private,
         )
     except BaseException:
         shutil.rmtree(private, ignore_errors=True)

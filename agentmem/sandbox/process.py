@@ -12,8 +12,8 @@ from pathlib import Path
 
 from agentmem.sandbox.channel import Channel
 
-_GUARD = 'read _; kill -s KILL -- "-$1"'
-"""Waits for the end of its input, which comes when the harness dies, then kills the group."""
+_GUARD = 'read _; kill -s KILL -- "-$1"; sleep 1; rm -rf -- "$2"'
+"""Waits for the end of its input, which comes when the harness dies; kills the group, tidies up."""
 
 
 class WorkerProcess:
@@ -26,7 +26,9 @@ class WorkerProcess:
         cwd: Path,
         log: Path,
         uid: int | None,
+        private: Path,
     ) -> None:
+        """`private` is the folder to delete should the harness die."""
         request_read, request_write = os.pipe()
         reply_read, reply_write = os.pipe()
         owner = {} if uid is None else {"user": uid, "group": uid, "extra_groups": []}
@@ -52,7 +54,7 @@ class WorkerProcess:
             os.close(reply_write)
         self.pid: int = self._process.pid
         self.channel = Channel(reply_read, request_write, self.alive)
-        self._guard = self._start_guard()
+        self._guard = self._start_guard(private)
 
     def alive(self) -> bool:
         """Without reaping, so that the process id stays ours until `end`."""
@@ -88,9 +90,9 @@ class WorkerProcess:
         self.channel.close()
         return int(code)
 
-    def _start_guard(self) -> subprocess.Popen[bytes]:
+    def _start_guard(self, private: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            ["/bin/sh", "-c", _GUARD, "agentmem-guard", str(self.pid)],
+            ["/bin/sh", "-c", _GUARD, "agentmem-guard", str(self.pid), str(private)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

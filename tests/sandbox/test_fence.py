@@ -10,6 +10,7 @@ import sys
 import tempfile
 import textwrap
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -164,14 +165,15 @@ worker.construct(unit(), timeout_s=600)
 
 def test_orphans_die_with_the_harness(tmp_path: Path) -> None:
     """The worker is busy in a verb, has a child, and the harness is killed without warning."""
-    body = """
+    body = f"""
     subprocess.Popen(["sleep", "600"])
-    open(os.path.join(os.environ["HOME"], "..", "..", "ready"), "w").close()
+    with open("{tmp_path}/part", "w") as file:
+        file.write(os.environ["HOME"])
+    os.rename("{tmp_path}/part", "{tmp_path}/ready")
     while True:
         re.match(r"(a+)+$", "a" * 40 + "b")
     """
-    probe(tmp_path, body.replace('os.environ["HOME"], "..", "..", "ready"', f'"{tmp_path}/ready"'),
-          "import os, re, subprocess")  # fmt: skip
+    probe(tmp_path, body, "import os, re, subprocess")
     host = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(HOST), str(tmp_path)],
         stdout=subprocess.PIPE,
@@ -190,6 +192,8 @@ def test_orphans_die_with_the_harness(tmp_path: Path) -> None:
     host.stdout.close()
     assert gone(pid)
     assert gone(child)
+    home = Path((tmp_path / "ready").read_text())
+    assert any(not home.exists() or time.sleep(0.1) for _ in range(200))
 
 
 def test_closing_ends_what_the_system_left_running(tmp_path: Path) -> None:
