@@ -147,7 +147,12 @@ class _Closer:
     def _object(self, schema: Schema) -> None:
         extra = schema.get("additionalProperties")
         named = schema.get("properties") or {}
-        if not named and not schema.get("patternProperties") and extra is not False:
+        # An empty table of properties is a statement, too: a function without arguments.
+        if (
+            "properties" not in schema
+            and not schema.get("patternProperties")
+            and extra is not False
+        ):
             values = self.close(extra) if isinstance(extra, dict) else self._any()
             if not schema.get("required"):
                 limit = schema.get("maxProperties", self._bounds.properties)

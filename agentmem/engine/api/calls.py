@@ -21,29 +21,37 @@ from agentmem.engine.constraints import (
 )
 
 MOST_CALLS = 8
+BLANK = "/[ \\t\\n]{0,12}/"
 
 _HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"((?:[^"\\]|\\.)*)"\s*,\s*"arguments"\s*:\s*(?=\S)')
 
 
 def call_grammar(grammars: Grammars, use: ToolUse, *, tagged: bool, opened: bool) -> Grammar:
-    """Grammar of one call, or of several in tags. `opened`: the first tag is already written."""
-    rules = [_rule(at, tool) for at, tool in enumerate(use.callable)]
+    """Grammar of one call, or of several in tags.
+
+    `opened`: the model has begun of its own accord, the first tag is written, and blanks may stand
+    where it likes to put them.
+    """
+    rules = [_rule(at, tool, opened) for at, tool in enumerate(use.callable)]
     any_call = " | ".join(f"call_{at}" for at in range(len(rules)))
     if not tagged:
         start = "call"
     else:
-        gap = "/[ \\n]{0,2}/" if opened else json.dumps(f"{TAG}\n")
+        gap = BLANK if opened else json.dumps(f"{TAG}\n")
         between, end = json.dumps(f"\n{END_TAG}\n{TAG}\n"), json.dumps(f"\n{END_TAG}")
         again = f"({between} call){{0,{MOST_CALLS - 1}}}" if use.several else ""
         start = f"{gap} call {again} {end}"
     return grammars.lark("\n".join([f"start: {start}", f"call: {any_call}", *rules]))
 
 
-def _rule(at: int, tool: Tool) -> str:
+def _rule(at: int, tool: Tool, loose: bool) -> str:
     # Each schema stands alone, so that its own "#/$defs" references hold.
     schema = {**bounded(tool.parameters), "x-guidance": {**JSON_STYLE, "lenient": True}}
-    head = json.dumps(f'{{"name": "{tool.name}", "arguments": ')
-    return f'call_{at}: {head} args_{at} "}}"\nargs_{at}: %json {json.dumps(schema)}'
+    words = ["{", '"name"', ":", f'"{tool.name}"', ",", '"arguments"', ":"]
+    strict = json.dumps(f'{{"name": "{tool.name}", "arguments": ')
+    head = " ".join(f"{json.dumps(word)} {BLANK}" for word in words) if loose else strict
+    end = f'{BLANK if loose else ""} "}}"'
+    return f"call_{at}: {head} args_{at} {end}\nargs_{at}: %json {json.dumps(schema)}"
 
 
 class FreeOrCall:
@@ -53,7 +61,7 @@ class FreeOrCall:
         self, vocabulary: Vocabulary, names: list[str], bare: Grammar, tagged: Grammar
     ) -> None:
         self._words, self._control = vocabulary.vocabulary, vocabulary.control_ids
-        self._scanner = OpeningScanner(names)
+        self._scanner: OpeningScanner | None = OpeningScanner(names)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._grammars = {False: bare, True: tagged}
         self._inner: GrammarConstraint | None = None
@@ -68,11 +76,18 @@ class FreeOrCall:
             return self._inner.advance(token)
         if token in self._control or token >= len(self._words):
             return False
-        _, opened = self._scanner.feed(self._decoder.decode(self._words[token]))
-        if opened:
-            self._inner = self._grammars[opened.tagged].start()
-            self._inner.feed(opened.rest.encode())
+        if self._scanner:
+            _, opened = self._scanner.feed(self._decoder.decode(self._words[token]))
+            if opened:
+                self._begin(opened)
         return False
+
+    def _begin(self, opened: Opened) -> None:
+        self._scanner = None
+        inner = self._grammars[opened.tagged].start()
+        # What came in one token with the opening may rule a call out: then it was text after all.
+        if inner.feed(opened.rest.encode()):
+            self._inner = inner
 
     @property
     def error(self) -> str | None:
@@ -94,7 +109,7 @@ class CallParser:
 
     def __init__(self, names: list[str]) -> None:
         self._scanner: OpeningScanner | None = OpeningScanner(names)
-        self._buffer, self._calls = "", -1
+        self._buffer, self._raw, self._calls = "", "", -1
         self._state: Callable[[], list[Event] | None] = self._head
         self._depth, self._quoted, self._escaped = 0, False, False
 
@@ -111,9 +126,10 @@ class CallParser:
             events += [Event(text)] if text else []
             if opened is None:
                 return events
-            self._open(opened)
+            self._scanner, self._buffer, self._raw = None, opened.rest, opened.raw
         else:
             self._buffer += piece
+            self._raw += piece
         while (more := self._state()) is not None:
             events += more
         return events
@@ -122,11 +138,8 @@ class CallParser:
         """What was held back: an opening that never became a call is text after all."""
         held = self._scanner.finish() if self._scanner else ""
         if not self._scanner and not self.called:
-            held = self._buffer
+            held = self._raw
         return [Event(held)] if held else []
-
-    def _open(self, opened: Opened) -> None:
-        self._scanner, self._buffer = None, opened.rest
 
     def _head(self) -> list[Event] | None:
         found = _HEAD.match(self._buffer)

@@ -1,7 +1,7 @@
 """Where in an answer does a tool call begin?
 
 Two openings are known: the tag `<tool_call>` anywhere, and, at the very start (after blanks or a
-code fence), `{"name": "<a known tool>"`. Everything else is text, so under `tool_choice: auto` a
+code fence), `{"name": "<a known tool>",`. Everything else is text, so under `tool_choice: auto` a
 model is free to answer in words, and in JSON too. Engine and server run the same scanner: one over
 tokens, to begin the constraint, one over text, to take the calls out of the answer.
 """
@@ -18,9 +18,10 @@ END_TAG = "</tool_call>"
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A call has begun. `rest` is the JSON text so far, spaced as `json.dumps` would."""
+    """A call has begun. `rest` is its JSON so far, `raw` the same text as it was written."""
 
     rest: str
+    raw: str
     tagged: bool
 
 
@@ -37,14 +38,15 @@ class OpeningScanner:
         if self._at_start:
             if found := self._full.match(self._held):
                 name = found.group("name")
-                return "", Opened(f'{{"name": "{name}"{self._held[found.end() :]}', tagged=False)
+                rest = f'{{"name": "{name}",{self._held[found.end() :]}'
+                return "", Opened(rest, self._held, tagged=False)
             self._at_start = bool(self._partial.fullmatch(self._held))
             if self._at_start:
                 return "", None
         before, tag, after = self._held.partition(TAG)
         if tag:
             self._held = ""
-            return before.rstrip("\n"), Opened(after, tagged=True)
+            return before.rstrip("\n"), Opened(after, TAG + after, tagged=True)
         sure = len(self._held) - _undecided(self._held)
         text, self._held = self._held[:sure], self._held[sure:]
         return text, None
@@ -70,11 +72,11 @@ def _patterns(names: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]]
     ticks = _letters("```")
     partials: list[str] = []
     for name in names:
-        tail = [*head, *_letters(name), '"']
+        tail = [*head, *_letters(name), '"', *blank, ","]
         fences: list[list[str]] = [[], [*ticks, *blank], [*ticks, *_letters("json"), *blank]]
         partials += [_prefixes([*blank, *fence, *tail]) for fence in fences]
     known = "|".join(re.escape(name) for name in names)
-    opening = rf"\s*(?:```(?:json)?\s*)?{''.join(head)}(?P<name>{known})\""
+    opening = rf"\s*(?:```(?:json)?\s*)?{''.join(head)}(?P<name>{known})\"\s*,"
     return re.compile(opening), re.compile("|".join(partials))
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmem.engine.api.calls import CallParser, Event
-from tests.engine.server.fakes import TEMPLATE, FakeCore
+from agentmem.engine.api.calls import CallParser, Event, FreeOrCall, call_grammar
+from agentmem.engine.api.fields import Fields
+from agentmem.engine.api.tools import read_tools
+from agentmem.engine.constraints import Grammars
+from tests.engine.server.fakes import TEMPLATE, ByteTokenizer, FakeCore
 
 CHAT = "/v1/chat/completions"
 MESSAGES = [{"role": "user", "content": "add 1 and 2"}]
@@ -75,6 +80,9 @@ ARGUMENTS = '{"x": 3, "note": "a } \\" ] b"}'
         ("", "", []),
         (f"Use {CALL}", f"Use {CALL}", []),
         ('{"name": "add", "argu', '{"name": "add", "argu', []),
+        ('{\n  "name" : "add" ,\n  "arguments" : {"x": 1}\n}', "", [("add", '{"x": 1}')]),
+        ('{"name": "add"}', '{"name": "add"}', []),
+        ('<tool_call>{"name": "add"}', '<tool_call>{"name": "add"}', []),
     ],
 )
 def test_what_is_a_call_however_it_is_cut(answer, text, calls):
@@ -89,8 +97,8 @@ def test_no_text_is_lost_or_cut_differently(answer, size):
     pieces = [answer[i : i + size] for i in range(0, len(answer), size)]
     text, calls = parse(pieces)
     assert (text, calls) == parse([answer])
-    if not calls and "<tool_call>" not in answer:
-        assert text == answer or answer.strip() == text.strip()
+    if "<tool_call>" not in answer:
+        assert (text, calls) == (answer, [])
 
 
 def ask(server: Any, **fields: Any) -> dict[str, Any]:
@@ -131,7 +139,7 @@ def test_auto_leaves_words_alone(start):
 
 
 @pytest.mark.parametrize(
-    "answer", [CALL, f"Sure.\n<tool_call>\n{CALL}\n</tool_call>", '```json\n{"name":"add"']
+    "answer", [CALL, f"Sure.\n<tool_call>\n{CALL}\n</tool_call>", '```json\n{"name":"add",']
 )
 def test_auto_takes_a_call_and_keeps_it_valid(start, answer):
     choice = ask(start(FakeCore(lambda request: answer)))
@@ -150,6 +158,65 @@ def test_auto_mends_a_call_that_goes_wrong(start):
     (call, *_) = choice["message"]["tool_calls"]
     assert call["function"]["name"] in ("add", "stop")
     json.loads(call["function"]["arguments"])
+
+
+class Words(ByteTokenizer):
+    """Bytes, and a few tokens that hold more than one."""
+
+    extra = ('{"', '",\n', '"}', '":', "<tool_call>", '\n{"name', "}}\n")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.vocabulary += [word.encode() for word in self.extra]
+        self.vocab_size = len(self.vocabulary)
+
+    def ids(self, *pieces: str) -> list[int]:
+        return [
+            token
+            for piece in pieces
+            for token in (
+                [260 + self.extra.index(piece)] if piece in self.extra else piece.encode()
+            )
+        ]
+
+
+@pytest.mark.parametrize(
+    ("written", "called"),
+    [
+        (['{"', 'name": "add', '",\n'], True),
+        (['{"', "name", '":', ' "add" ', ",\t"], True),
+        (["<tool_call>", '\n{"name', '":', ' "'], True),
+        (["Well.\n\n<tool_call>", "  {"], True),
+        (['{"', 'name": "add', '"}'], False),
+        (['{"', 'name": "subtract', '",\n'], False),
+    ],
+)
+def test_tokens_wider_than_the_opening(written, called):
+    words = Words()
+    grammars = Grammars(words, words.vocab_size)
+    use = read_tools(Fields({"tools": [ADD, STOP]}))
+    bare, tagged = (call_grammar(grammars, use, tagged=t, opened=True) for t in (False, True))
+    for seed in range(5):
+        constraint = FreeOrCall(words, ["add", "stop"], bare, tagged)
+        ids, rng = words.ids(*written), random.Random(seed)
+        for token in ids:
+            mask = constraint.allowed()
+            assert mask is None or mask[token]
+            assert not constraint.advance(token)
+        assert (constraint.allowed() is not None) == called
+        done = not called
+        while not done:
+            token = int(rng.choice(list(np.nonzero(constraint.allowed())[0])))
+            ids.append(token)
+            done = constraint.advance(token)
+        assert constraint.error is None
+        text, calls = parse([words.decode([token]) for token in ids])
+        assert bool(calls) == called
+        for name, arguments in calls:
+            assert name in ("add", "stop")
+            assert set(json.loads(arguments)) <= ({"x", "note"} if name == "add" else set())
+        if not called:
+            assert text == "".join(written)
 
 
 def test_none_hides_the_tools(start):
