@@ -47,5 +47,7 @@ class Behaviour:
     on_chat: OnChat | None = None
     usage_in_last_chunk: bool = False
     """Usage rides on the chunk with the finish reason, as some servers do."""
+    usage_pause_s: float = 0.0
+    """Delay between a stream's finish reason and its usage."""
     reports: bool = False
     """Tell at /agentmem/requests/ID what was computed for a request whose client left."""

@@ -152,6 +152,7 @@ class Talk:
         told, inline = self._told(streamed=True), self._behaviour.usage_in_last_chunk
         for chunk in last_chunks(served, written, model, told, inline):
             await response.write(chunk)
+            await asyncio.sleep(self._behaviour.usage_pause_s)
         await response.write_eof()
         return response
 

@@ -72,6 +72,7 @@ def test_headers_and_query_pass_and_the_key_is_ours(
     assert with_key.headers["baggage"] == "a=b"
     assert with_key.headers["authorization"] == "Bearer real"
     assert with_key.path.endswith("?api-version=3")
+    assert with_key.headers["accept-encoding"] == "identity"
     assert "authorization" not in without.headers
 
 
@@ -119,6 +120,15 @@ def test_a_whole_reply_has_the_engines_own_time_to_first_token(meter: Meter) -> 
     call = meter.call()
     assert call.ttft_s == 0.001
     assert call.engine is not None and call.engine["version"] == 1
+
+
+def test_no_token_is_no_time_to_first_token(meter: Meter) -> None:
+    meter.fake.behaviour.cache = "agentmem"
+    meter.fake.behaviour.on_chat = lambda body: ""
+    meter.chat(stream=True)
+    call = meter.call()
+    assert call.outcome == "ok" and call.engine is not None
+    assert (call.ttft_s, call.output_tokens) == (None, 0)
 
 
 def test_the_responses_api(meter: Meter) -> None:
