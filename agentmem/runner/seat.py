@@ -1,0 +1,128 @@
+"""A memory system's seat at the table: its worker, started, called, restarted and put away."""
+
+from __future__ import annotations
+
+import contextlib
+import urllib.parse
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from agentmem import memory
+from agentmem.runner.context import Context, Place
+from agentmem.sandbox.client import Worker, parse_at
+from agentmem.sandbox.environment import Environment
+from agentmem.sandbox.failure import WorkerFailure
+from agentmem.sandbox.launch import CLOCK_START_S, WorkerOptions
+from agentmem.sandbox.specs import SystemSpec
+from agentmem.workloads.base import History
+
+T = TypeVar("T")
+MAX_RESTARTS = 3
+"""A worker that dies more often than this in one scope ends that scope."""
+STEP_S = 60.0
+"""What the frozen clock moves by per unit or question that has no time stamp."""
+
+
+class ScopeLostError(Exception):
+    """The scope cannot go on; its failure is already on record."""
+
+
+@dataclass(slots=True)
+class Seat:
+    """Holds at most one worker of one scope."""
+
+    ctx: Context
+    spec: SystemSpec
+    env: Environment
+    history: History
+    place: Place
+    url: str
+    worker: Worker | None = field(init=False, default=None)
+    restarts: int = field(init=False, default=0)
+
+    def start(self) -> None:
+        """Spawn the worker and open its store; ScopeLostError when it cannot be opened."""
+        ctx, name = self.ctx, self.spec.name
+        run, limits = ctx.profile.run, ctx.profile.limits
+        self.worker = worker = Worker(
+            self.spec,
+            self.env,
+            ctx.folder.store(name, self.history.history),
+            ctx.folder.logs(name, self.history.history),
+            allowed_ports=(urllib.parse.urlsplit(self.url).port or 0,),
+            options=WorkerOptions(run.frozen_clock, run.seed, timeout_scale=limits.timeout_scale),
+        )
+        served = ctx.facts
+        endpoints = memory.Endpoints(
+            chat_url=self.url,
+            chat_model=served.model,
+            embed_url=self.url,
+            embed_model=served.embed_model,
+            embed_dims=served.embed_dims,
+            window_tokens=served.window_tokens,
+        )
+        caps = memory.Limits(
+            limits.max_output_tokens,
+            limits.request_timeout_s,
+            limits.max_tool_loops,
+            dict(ctx.profile.options.get(name, {})),
+        )
+        try:
+            worker.start()
+            if worker.pid is not None:
+                ctx.sampler.watch(f"worker:{name}", worker.pid)
+            worker.open(endpoints, caps)
+        except WorkerFailure as err:
+            self.record("open", None, err)
+            raise ScopeLostError from None
+
+    def call(self, where: str, unit: str | None, verb: Callable[[Worker], T]) -> T | None:
+        """Run one verb; a failure is recorded, a dead worker restarted; None when it failed."""
+        if self.worker is None:
+            raise ScopeLostError
+        try:
+            return verb(self.worker)
+        except WorkerFailure as err:
+            self.record(where, unit, err)
+            if err.kind != "raised":
+                self._restart()
+            return None
+
+    def set_clock(self, step: int) -> None:
+        """Set the frozen clock by the work done, not the calls made, so that a resume repeats it.
+
+        `step` counts units, then questions. A unit with a time stamp sets its own time; all else
+        lies minutes after the last stamp.
+        """
+        stamps = [parse_at(u.at) for u in self.history.units[: step + 1]]
+        known = [s for s in stamps if s is not None]
+        if self.worker is not None:
+            self.worker.clock_s = (known[-1] if known else CLOCK_START_S) + STEP_S * step
+
+    def record(self, where: str, unit: str | None, err: WorkerFailure) -> None:
+        self.place.failure(self.ctx, where, unit, err.kind, err.message, err.last_output)
+
+    def close(self) -> None:
+        """Close the store and end the worker, whether closing works or not."""
+        if self.worker is not None:
+            with contextlib.suppress(WorkerFailure):
+                self.worker.close()
+        self.kill()
+
+    def kill(self) -> None:
+        """End the worker at once."""
+        if self.worker is not None:
+            if self.worker.pid is not None:
+                self.ctx.sampler.unwatch(self.worker.pid)
+            self.worker.kill()
+            self.worker = None
+
+    def _restart(self) -> None:
+        self.restarts += 1
+        self.kill()
+        if self.restarts > MAX_RESTARTS:
+            message = f"its worker failed {self.restarts} times"
+            self.place.failure(self.ctx, "worker", None, "gave_up", message)
+            raise ScopeLostError
+        self.start()
