@@ -20,6 +20,7 @@ def add(verbs: Any) -> None:
 def call(args: argparse.Namespace) -> int:
     """Run the verb."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from agentmem.meters.probe import measurable
@@ -30,7 +31,7 @@ def call(args: argparse.Namespace) -> int:
     table.add_column(overflow="fold")
     rows: list[tuple[str, bool | None, str]] = [(p.what, p.available, p.how) for p in measurable()]
     for what, ready, how in rows + engine_rows() + model_rows() + system_rows():
-        table.add_row(_tag(ready), what, how)
+        table.add_row(_tag(ready), escape(what), escape(how))
     Console().print(table)
     return 0
 

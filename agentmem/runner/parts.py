@@ -67,22 +67,8 @@ def context(
     journal = Journal.reopen(folder.journal)
     stack.callback(journal.close)
     counter = _counter(profile, served)
-    gateway = Gateway(
-        _upstream(profile, served),
-        _sink(journal, progress),
-        clock,
-        GatewayOptions(
-            capture_dir=folder.path / "captures" if capture else None,
-            sampling=profile.calls.sampling,
-            temperature=profile.calls.temperature,
-            constrain=profile.calls.constrain,
-            seed=profile.run.seed,
-            token_counter=counter.count,
-            tokenizer_name=counter.name,
-            upstream_timeout_s=profile.calls.upstream_timeout_s,
-            port=port,
-        ),
-    )
+    options = gateway_options(profile, counter, folder.path / "captures" if capture else None, port)
+    gateway = Gateway(_upstream(profile, served), _sink(journal, progress), clock, options)
     gateway.start()
     stack.callback(gateway.stop)
     meter = energy_meter(stack)
@@ -110,6 +96,24 @@ def context(
             served.window_tokens, answer.max_tokens, answer.k, answer.k_overflow, counter.count
         ),
         progress=progress,
+    )
+
+
+def gateway_options(
+    profile: Profile, counter: Tokenizer, captures: Path | None, port: int
+) -> GatewayOptions:
+    """The gateway's policy as the profile asks for it."""
+    calls = profile.calls
+    return GatewayOptions(
+        capture_dir=captures,
+        sampling=calls.sampling,
+        temperature=calls.temperature,
+        constrain=calls.constrain,
+        seed=profile.run.seed,
+        token_counter=counter.count,
+        tokenizer_name=counter.name,
+        upstream_timeout_s=calls.upstream_timeout_s,
+        port=port,
     )
 
 

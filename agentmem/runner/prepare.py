@@ -71,6 +71,8 @@ def system_row(spec: SystemSpec, env: Environment) -> dict[str, Any]:
         "fidelity": spec.fidelity,
         "passthrough": spec.passthrough,
         "stores_records": spec.stores_records,
+        "native_answer": spec.native_answer,
+        "overlap": spec.overlap,
         "code": spec.code_hash,
     }
 

@@ -105,7 +105,11 @@ def _measure(
                 capture=options.capture,
                 port=options.port,
             )
-            status = "complete" if _drive_all(ctx, prepared, before) else "incomplete"
+            whole = _drive_all(ctx, prepared, before)
+            for failure in (ctx.journal.failure, ctx.sampler.failure):
+                if failure is not None:  # met by another thread
+                    raise failure
+            status = "complete" if whole else "incomplete"
     finally:
         folder.write_manifest({**manifest, "status": status})
     write_tables(folder.journal, folder.path / "tables")
