@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from agentmem.engine.constraints import GrammarError
+
 Schema = dict[str, Any]
 
 FORMATS = {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
@@ -38,11 +40,17 @@ DEFAULT = Bounds()
 
 
 def bounded(schema: Schema | bool, bounds: Bounds = DEFAULT) -> Schema:
-    """A copy of `schema` with every unbounded part bounded; `$defs` gains helper entries."""
+    """A copy of `schema` with every unbounded part bounded; `$defs` gains helper entries.
+
+    Raises GrammarError when a keyword holds something of the wrong type.
+    """
     if not isinstance(schema, dict):
         schema = {}
-    copy = _Closer(bounds).close(schema)
-    copy["$defs"] = {**copy.get("$defs", {}), **_anything(bounds)}
+    try:
+        copy = _Closer(bounds).close(schema)
+        copy["$defs"] = {**copy.get("$defs", {}), **_anything(bounds)}
+    except (TypeError, ValueError, AttributeError, RecursionError) as err:
+        raise GrammarError(f"this is no JSON schema: {err}") from None
     return copy
 
 

@@ -62,13 +62,15 @@ async def read_constraint(model: ChatModel, body: Fields, use: ToolUse) -> NewCo
 
     Grammars are compiled once for all choices, off the event loop.
     """
-    schema = read_format(body)
-    if use.choice != "required" and schema is None and use.choice != "auto":
-        return lambda: None
-    param = "response_format" if schema is not None else "tools"
-    work = asyncio.get_running_loop().run_in_executor(None, compile_, model, schema, use)
+    param = "response_format"
     try:
-        return await work
+        schema = read_format(body)
+        if schema is None and use.choice == "none":
+            return lambda: None
+        if schema is None or use.choice == "required":
+            param = "tools"
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, compile_, model, schema, use)
     except GrammarError as err:
         raise bad_request(f"{param}: {err}", param, "unsupported_schema") from None
 

@@ -44,7 +44,8 @@ class Fields:
         value = self.raw.get(name)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value):
+        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        if isinstance(value, bool) or not whole:
             _wrong(name, "an integer", value)
         if not low <= value <= high:
             raise bad_request(f"{name} must be between {low} and {high}", name)

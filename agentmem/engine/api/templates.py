@@ -53,15 +53,10 @@ class ChatTemplate:
         """Prompt text, with `prompt` open for an answer; 400 for what a template refuses."""
         if self._template is None:
             return plain(messages, prompt)
-        values = {
-            **(extra or {}),
-            **self._specials,
-            "tools": tools,
-            "add_generation_prompt": prompt,
-        }
+        given = {"messages": messages, "tools": tools, "add_generation_prompt": prompt}
         try:
-            return self._template.render(messages=messages, **values)
-        except jinja2.TemplateError as err:
+            return self._template.render({**(extra or {}), **self._specials, **given})
+        except (jinja2.TemplateError, TypeError, ValueError, AttributeError) as err:
             first = messages[0]
             if first["role"] != "system" or len(messages) < 2 or messages[1]["role"] != "user":
                 raise bad_request(f"the chat template refuses: {err}", "messages") from None

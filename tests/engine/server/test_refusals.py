@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.engine.server.fakes import FakeCore, FakeEmbedder
@@ -93,6 +95,43 @@ def test_chat_names_the_field(start, fields, param):
 def test_what_is_not_a_json_object(start, data):
     reply = start(FakeCore()).post(CHAT, data)
     assert (reply.status, reply.body["error"]["code"]) == (400, "invalid_json")
+
+
+NASTY = [
+    0, -1, 2**70, 1e999, -0.5, True, "", "x", "\x00", [], [[]], [None], [{}], {}, {"a": None},
+    {"type": "json_schema", "json_schema": {"schema": {"minLength": "x", "type": "string"}}},
+    {"type": "json_schema", "json_schema": {"schema": {"properties": [], "required": 5}}},
+    {"type": "json_schema", "json_schema": {"schema": {"anyOf": 3, "$defs": [], "items": 1}}},
+    [{"type": "function", "function": {"name": "f", "parameters": {"properties": 5}}}],
+    [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}],
+    {"messages": 1, "tools": 2},
+]  # fmt: skip
+FIELDS = [
+    "model", "messages", "prompt", "input", "temperature", "top_p", "top_k", "seed", "n", "stop",
+    "max_tokens", "max_completion_tokens", "stream", "stream_options", "logprobs", "tools",
+    "tool_choice", "parallel_tool_calls", "response_format", "ignore_eos", "logit_bias",
+    "session_id", "vllm_xargs", "cache_salt", "traffic_class", "chat_template_kwargs", "tokens",
+    "add_special_tokens", "echo", "encoding_format", "dimensions", "add_generation_prompt",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "path",
+    [CHAT, "/v1/completions", "/v1/embeddings", "/tokenize", "/detokenize"],
+)
+def test_nothing_in_a_body_breaks_the_server(start, path):
+    server = start(FakeCore(window=2000), FakeEmbedder())
+    whole = {"messages": MESSAGES, "prompt": "x", "input": "x", "tokens": [1], "max_tokens": 20}
+    if path == "/tokenize":
+        del whole["prompt"]
+    for name in FIELDS:
+        for value in NASTY:
+            data = json.dumps({**whole, name: value}).replace("Infinity", "1e999").encode()
+            reply = server.post(path, data)
+            assert reply.status in (200, 400, 404), (name, value, reply)
+            if reply.status != 200:
+                assert reply.body["error"]["message"], (name, value)
+    assert server.get("/health").body["in_flight"] == 0
 
 
 def test_half_a_surrogate_pair_is_refused(start):
