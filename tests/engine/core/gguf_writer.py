@@ -21,6 +21,11 @@ _NAMES = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
+_TOP = {
+    "model.embed_tokens.weight": "token_embd.weight",
+    "model.norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+}
 _PLAIN_NORMS = {"post_attention_layernorm": "ffn_norm"}
 _GEMMA_NORMS = {
     "post_attention_layernorm": "post_attention_norm",
@@ -57,17 +62,25 @@ def save_gguf(folder: Path, path: Path) -> Path:
 
 
 def _rename(name: str, arch: str) -> str:
-    top = {
-        "model.embed_tokens.weight": "token_embd.weight",
-        "model.norm.weight": "output_norm.weight",
-        "lm_head.weight": "output.weight",
-    }
-    if name in top:
-        return top[name]
+    if name in _TOP:
+        return _TOP[name]
     _, _, layer, rest = name.split(".", 3)
     inner, kind = rest.rsplit(".", 1)
-    names = _NAMES | (_GEMMA_NORMS if arch == "gemma3" else _PLAIN_NORMS)
-    return f"blk.{layer}.{names[inner]}.{kind}"
+    return f"blk.{layer}.{_inner(arch)[inner]}.{kind}"
+
+
+def hub_name(name: str, arch: str) -> str:
+    """The other way round: a hub folder's name of a GGUF tensor."""
+    for hub, stored in _TOP.items():
+        if stored == name:
+            return hub
+    _, layer, inner, kind = name.split(".")
+    (known,) = (hub for hub, stored in _inner(arch).items() if stored == inner)
+    return f"model.layers.{layer}.{known}.{kind}"
+
+
+def _inner(arch: str) -> dict[str, str]:
+    return _NAMES | (_GEMMA_NORMS if arch == "gemma3" else _PLAIN_NORMS)
 
 
 def _convert(name: str, tensor: np.ndarray, arch: str, config: dict) -> np.ndarray:
