@@ -22,6 +22,6 @@ def build(run_dirs: Sequence[str | Path], out: str | Path) -> ReportPaths:
 
     DataError for a run that cannot be read, UsageError for a folder that cannot be written.
     """
-    from agentmem.report.build import build_report  # matplotlib only when a report is made
+    from agentmem.report.write import build_report  # matplotlib only when a report is made
 
     return build_report([Path(d) for d in run_dirs], Path(out))

@@ -11,6 +11,7 @@ from agentmem.report import ReportPaths
 from agentmem.report.content import Content, gather
 from agentmem.report.figures import Drawing, draw_all
 from agentmem.report.html import html
+from agentmem.report.inert import cells, visible
 from agentmem.report.markdown import markdown
 
 
@@ -30,7 +31,7 @@ def _write(content: Content, drawings: Sequence[Drawing], out: Path) -> ReportPa
     csvs = []
     for sheet in content.sheets:
         path = out / "tables" / f"{sheet.key}.csv"
-        sheet.frame.to_csv(path, index=False)
+        cells(sheet.frame).to_csv(path, index=False)
         csvs.append(path)
     pngs = []
     for drawing in drawings:
@@ -38,6 +39,6 @@ def _write(content: Content, drawings: Sequence[Drawing], out: Path) -> ReportPa
         path.write_bytes(drawing.png)
         pngs.append(path)
     page, text = out / "report.html", out / "report.md"
-    page.write_text(html(content, drawings), encoding="utf-8")
-    text.write_text(markdown(content, drawings), encoding="utf-8")
+    page.write_text(visible(html(content, drawings)), encoding="utf-8")
+    text.write_text(visible(markdown(content, drawings)), encoding="utf-8")
     return ReportPaths(page, text, tuple(csvs), tuple(pngs))
