@@ -46,6 +46,7 @@ class CallBegin:
     endpoint: Endpoint
     start_s: float
     epoch: int = 0
+    repeat: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,7 @@ class Call:
     engine: Mapping[str, Any] | None = None
     """`usage.agentmem` as the engine gave it (docs/schemas/usage.agentmem.json)."""
     epoch: int = 0
+    repeat: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,7 @@ class Window:
     energy_source: Literal["counter", "integrated_power", "model", "none"]
     energy_scope: Literal["device", "package", "process", "host"] | None
     epoch: int = 0
+    repeat: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +177,8 @@ class Unit:
     """Seconds from hand-over until the unit could be found, where the system knows it."""
     note: str | None = None
     epoch: int = 0
+    repeat: int = 0
+    """Which time round, where a profile runs every system several times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +215,12 @@ class Query:
     version_read: int | None
     native_answer: bool
     epoch: int = 0
+    versions_behind: int | None = None
+    """Store versions between the newest when the question was asked and the one it read (0 when it
+    read that or a later one); None where the system does not number its versions."""
+    units_before: int | None = None
+    """Units constructed when it was asked; fewer than all only where questions overlap them."""
+    repeat: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +252,7 @@ class Footprint:
     size_bytes: int
     at: Literal["open", "constructed", "closed"]
     epoch: int = 0
+    repeat: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +289,37 @@ class Mark:
     epoch: int = 0
 
 
-Row = CallBegin | Call | Reattribution | Window | Unit | Query | Sample | Footprint | Failure | Mark
+@dataclass(frozen=True, slots=True)
+class Contention:
+    """The whole machine's counters at one moment: how much other work was in the way."""
+
+    scope: str | None
+    """None at the edges of the run."""
+    edge: Literal["begin", "end"]
+    at_s: float
+    stall_s: float | None
+    """Wall time so far in which some task was ready and had no core (pressure stall)."""
+    steal_s: float | None
+    """Core seconds so far that a hypervisor gave to others."""
+    busy_s: float | None
+    idle_s: float | None
+    cores: int
+    epoch: int = 0
+
+
+Row = (
+    CallBegin
+    | Call
+    | Reattribution
+    | Window
+    | Unit
+    | Query
+    | Sample
+    | Footprint
+    | Failure
+    | Mark
+    | Contention
+)
 ROW_TYPES: dict[str, type[Any]] = {t.__name__: t for t in get_args(Row)}
 
 
@@ -325,6 +367,8 @@ class Fingerprint:
     endpoint: Endpoint | None = None
     phase: Phase | None = None
     """Only while the scope is in this phase (embed-write against embed-query)."""
+    schema: str | None = None
+    """JSON schema (as text) of the reply that the adapter declares, used with `constrain = all`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,3 +382,4 @@ class Scope:
     fingerprints: tuple[Fingerprint, ...] = field(default=())
     epoch: int = 0
     """Rises with every resume; written into the scope's rows."""
+    repeat: int = 0

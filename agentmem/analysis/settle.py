@@ -182,4 +182,5 @@ def _open_call(begin: CallBegin) -> Call:
         retry_count=None,
         engine=None,
         epoch=begin.epoch,
+        repeat=begin.repeat,
     )

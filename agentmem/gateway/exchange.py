@@ -78,6 +78,7 @@ def begin_row(ex: Exchange) -> CallBegin:
         endpoint=ex.asked.endpoint,
         start_s=ex.start_s,
         epoch=ex.arrival.epoch,
+        repeat=scope.repeat,
     )
 
 

@@ -55,7 +55,7 @@ def make_call(call_id: str = "c1", **changes: Any) -> records.Call:
         unit="u1", phase="construction", bucket="measured", kind="extract", endpoint="chat",
         model="m", stream=False, start_s=1.0, latency_s=0.5, status=200, outcome="ok",
         input_tokens=100, output_tokens=7, request_bytes=10, response_bytes=20,
-        request_hash="ab", finish_reason="stop", epoch=0,
+        request_hash="ab", finish_reason="stop", epoch=0, repeat=0,
     )  # fmt: skip
     return records.Call(**(values | changes))
 
@@ -65,7 +65,7 @@ def make_window(phase: records.Phase | None = "construction", **changes: Any) ->
     values: dict[str, Any] = {f.name: None for f in dataclasses.fields(records.Window)}
     values.update(
         scope="s1", system="bm25", history="h1", phase=phase, bucket="measured", unit="u1",
-        start_s=0.9, end_s=1.6, quiet_s=0.0, energy_source="none", epoch=0,
+        start_s=0.9, end_s=1.6, quiet_s=0.0, energy_source="none", epoch=0, repeat=0,
     )  # fmt: skip
     return records.Window(**(values | changes))
 
