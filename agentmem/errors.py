@@ -27,7 +27,7 @@ class EngineError(AgentMemError):
     exit_code = 4
 
 
-class SystemError_(AgentMemError):
+class MemorySystemError(AgentMemError):
     """A memory system that cannot be installed, started or driven."""
 
     exit_code = 5

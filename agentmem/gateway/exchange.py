@@ -6,16 +6,20 @@ import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentmem.gateway.asked import Asked
 from agentmem.gateway.attempts import Logical
 from agentmem.gateway.kinds import classify
 from agentmem.gateway.policy import Outgoing
+from agentmem.gateway.replay_mark import marked
 from agentmem.gateway.replies import Reply
 from agentmem.gateway.scopes import Arrival
 from agentmem.gateway.streams import Progress
 from agentmem.records import Call, CallBegin, Outcome
+
+if TYPE_CHECKING:
+    from agentmem.gateway.record_format import Entry
 
 _QUOTE_CHARS = 24
 _ERROR_CHARS = 300
@@ -49,7 +53,19 @@ class Exchange:
     """The client has been given the whole answer."""
     response_bytes: int = 0
     kept: list[bytes] = field(default_factory=list)
-    """Body of a whole reply until it is read; of a stream only where capture is on."""
+    """Body of a whole reply until it is read; of a stream only where text is kept."""
+    target: str = ""
+    """Method and path below `/v1/`, with the query."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Of the upstream's reply."""
+    length: int | None = None
+    """The reply's announced length."""
+    broken: bool = False
+    """The upstream's connection broke within the reply."""
+    report: Any = None
+    """Usage told after the client had left."""
+    replayed: Entry | None = None
+    """The recorded reply that was served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +163,7 @@ def call_row(ex: Exchange, counter: Counter) -> Call:
         sent_temperature=asked.temperature,
         seed=out.seed,
         retry_count=ex.retry_count,
-        engine=usage.engine,
+        engine=marked(usage.engine, ex.replayed.recorded_s) if ex.replayed else usage.engine,
     )
 
 
@@ -162,7 +178,7 @@ def _own_output(ex: Exchange, counter: Counter) -> int | None:
 def _ttft_s(ex: Exchange) -> float | None:
     if ex.first_token_s is not None:
         return ex.first_token_s - ex.start_s
-    if ex.streamed or ex.outcome != "ok":
+    if ex.streamed or ex.outcome != "ok" or ex.replayed:
         return None
     told = (ex.reply.usage.engine or {}).get("ttft_s")
     return float(told) if isinstance(told, int | float) else None

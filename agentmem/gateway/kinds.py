@@ -21,17 +21,22 @@ def classify(
     texts: list[str],
 ) -> tuple[Stage | None, str]:
     """(stage, kind) of a call; ("unknown" kind when neither fingerprint nor phase tells)."""
-    if fingerprints:
-        text = "\n".join(texts)
-        for mark in fingerprints:
-            if _matches(mark, endpoint, phase, text):
-                return mark.stage, mark.kind
+    if (mark := recognise(fingerprints, endpoint, phase, texts)) is not None:
+        return mark.stage, mark.kind
     if endpoint == "other":
         return None, "other"
     if bucket == "judge":
         return None, "judge"
     family = "embedding" if endpoint == "embedding" else "text"
     return _DEFAULTS.get((family, phase), (None, "unknown"))
+
+
+def recognise(
+    fingerprints: tuple[Fingerprint, ...], endpoint: Endpoint, phase: Phase | None, texts: list[str]
+) -> Fingerprint | None:
+    """The first fingerprint that fits a request."""
+    text = "\n".join(texts) if fingerprints else ""
+    return next((m for m in fingerprints if _matches(m, endpoint, phase, text)), None)
 
 
 def _matches(mark: Fingerprint, endpoint: Endpoint, phase: Phase | None, text: str) -> bool:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from agentmem.gateway.record import Recording
+    from agentmem.gateway.replay import Replay
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +51,12 @@ class GatewayOptions:
     on_abandon: Literal["close", "drain"] = "close"
     """What a leaving client means for the upstream: passed on, or read to the end for usage."""
     drain_timeout_s: float = 60.0
+    record: Recording | None = None
+    """Keeps every reply; closed by its owner after the gateway has stopped."""
+    replay: Replay | None = None
+    """Answers every call in the upstream's place, which is then never contacted."""
+
+    @property
+    def keeps_text(self) -> bool:
+        """Whether bodies are wanted after their reply has gone out."""
+        return self.capture_dir is not None or self.record is not None

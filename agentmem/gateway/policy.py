@@ -10,6 +10,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from agentmem.gateway.asked import SESSION_HEADER, Asked
+from agentmem.gateway.kinds import recognise
 from agentmem.gateway.options import GatewayOptions
 from agentmem.records import Phase, Scope
 
@@ -78,6 +79,8 @@ def outgoing(
     if "session_id" in body:  # would win over the header
         body["session_id"] = session
     seed = _sample(body, asked, call_seed(options, asked.request_hash, occurrence), options)
+    if options.constrain == "all":
+        _declare(body, asked, scope, phase)
     constrained = _constrain(body, options.constrain)
     strip = _ask_usage(body, asked, options)
     raw = asked.raw if body == asked.body else _dump(body)
@@ -115,7 +118,8 @@ def _constrain(body: dict[str, Any], policy: str) -> str | None:
 
     off: nothing may: declared formats and grammars are dropped, forced tools become a free
     choice, the engine is told by header. tools: what the system declares. all: declared tools
-    are strict as well, and a prompt that asks for a JSON object in words gets one.
+    are strict as well, a prompt that asks for a JSON object in words gets one, and a reply whose
+    schema the adapter declares is held to it.
     """
     if policy == "off":
         _free(body)
@@ -128,6 +132,18 @@ def _constrain(body: dict[str, Any], policy: str) -> str | None:
     if declared in ("json_object", "json_schema"):
         return declared
     return "json_schema" if any(body.get(name) for name in _GUIDES) else None
+
+
+def _declare(body: dict[str, Any], asked: Asked, scope: Scope, phase: Phase | None) -> None:
+    """Hold a reply to its adapter's schema where the system asked for no more than JSON."""
+    if not any(mark.schema for mark in scope.fingerprints):
+        return
+    mark = recognise(scope.fingerprints, asked.endpoint, phase, asked.texts())
+    if mark is None or mark.schema is None or body.get("tools"):
+        return
+    if _format_type(body) in (None, "text", "json_object"):
+        named = {"name": mark.kind, "schema": json.loads(mark.schema)}
+        body["response_format"] = {"type": "json_schema", "json_schema": named}
 
 
 def _free(body: dict[str, Any]) -> None:

@@ -29,7 +29,7 @@ class Recorder:
         count = options.token_counter
         remembered = functools.lru_cache(_COUNTED_TEXTS)(count) if count else None
         self._counter = Counter(remembered, options.tokenizer_name if count else None)
-        self._capture_dir = options.capture_dir
+        self._capture_dir, self._recording = options.capture_dir, options.record
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="gateway-recorder")
         self._failure: BaseException | None = None
 
@@ -52,6 +52,8 @@ class Recorder:
             call = call_row(ex, self._counter)
             self._sink(call)
             self._book.book(ex.arrival.state, call)
+            if self._recording is not None:
+                self._recording.append(ex)
             if self._capture_dir is not None:
                 append_capture(self._capture_dir, ex)
         finally:

@@ -19,6 +19,7 @@ from agentmem.gateway.exchange import Exchange, begin_row
 from agentmem.gateway.options import GatewayOptions
 from agentmem.gateway.policy import outgoing
 from agentmem.gateway.recorder import Recorder
+from agentmem.gateway.replay import ReplayedReply
 from agentmem.gateway.scopes import Arrival, ScopeBook
 from agentmem.gateway.streams import EventSplitter, Progress, is_usage_only
 from agentmem.gateway.upstream import UPSTREAM_ERRORS, Forwarder, reply_headers, request_headers
@@ -29,6 +30,7 @@ CALL_HEADER = "X-Agentmem-Call"
 _TAIL_S = 2.0
 """How long to read on for usage after a client left with its whole answer."""
 T = TypeVar("T")
+UpstreamReply = aiohttp.ClientResponse | ReplayedReply
 
 
 class Relay:
@@ -100,6 +102,8 @@ class Relay:
         scope, phase = arrival.state.scope, arrival.slot.phase
         out = outgoing(asked, scope, phase, logical.occurrence, call_id, self._options)
         ex = Exchange(call_id, arrival, asked, out, logical, attempt, retries, start_s)
+        query = request.rel_url.raw_query_string
+        ex.target = f"{request.method} {address.tail}" + (f"?{query}" if query else "")
         self._sink(begin_row(ex))
         return ex
 
@@ -117,27 +121,29 @@ class Relay:
     async def _exchange(
         self, ex: Exchange, client: ClientSide, request: web.BaseRequest, tail: str
     ) -> None:
-        headers = request_headers(request.headers, ex.out.headers)
-        target = self._forwarder.target(ex.asked.endpoint, tail, request.rel_url.raw_query_string)
         try:
-            reply = await self._timed(
-                ex, self._forwarder.open(request.method, target, headers, ex.out.body)
-            )
+            reply = await self._timed(ex, self._open(ex, request, tail))
         except UPSTREAM_ERRORS as error:
             await self._refuse(ex, client, error)
             return
         try:
             await self._pass_on(ex, client, reply)
         except UPSTREAM_ERRORS as error:
+            ex.broken = True
             self._broke(ex, client, f"the upstream broke off its reply ({_name(error)})")
             self._book.transport_failed(ex.arrival)
         finally:
             reply.close()  # of a reply not read to its end, this tells the upstream to stop
 
-    async def _pass_on(
-        self, ex: Exchange, client: ClientSide, reply: aiohttp.ClientResponse
-    ) -> None:
-        ex.status = reply.status
+    async def _open(self, ex: Exchange, request: web.BaseRequest, tail: str) -> UpstreamReply:
+        if self._options.replay is not None:
+            return await self._options.replay.open(ex)
+        headers = request_headers(request.headers, ex.out.headers)
+        target = self._forwarder.target(ex.asked.endpoint, tail, request.rel_url.raw_query_string)
+        return await self._forwarder.open(request.method, target, headers, ex.out.body)
+
+    async def _pass_on(self, ex: Exchange, client: ClientSide, reply: UpstreamReply) -> None:
+        ex.status, ex.headers, ex.length = reply.status, reply.headers, reply.content_length
         if reply.status >= 400:  # before the client can send its retry
             ex.logical.state = "failed"
         ex.streamed = reply.content_type == "text/event-stream"
@@ -163,7 +169,7 @@ class Relay:
         self,
         ex: Exchange,
         client: ClientSide,
-        reply: aiohttp.ClientResponse,
+        reply: UpstreamReply,
         headers: CIMultiDict[str],
     ) -> None:
         """Pass on a plain body as it comes; one that is here already goes out in one piece."""
@@ -182,9 +188,7 @@ class Relay:
             chunk = await self._timed(ex, reply.content.readany())
             await client.write(chunk)
 
-    async def _stream(
-        self, ex: Exchange, client: ClientSide, reply: aiohttp.ClientResponse
-    ) -> None:
+    async def _stream(self, ex: Exchange, client: ClientSide, reply: UpstreamReply) -> None:
         """Pass on events as they come, and read them once they are on their way."""
         splitter, strip = EventSplitter(), ex.out.strip_usage
         ex.progress = progress = Progress(ex.asked.answers)
@@ -200,7 +204,7 @@ class Relay:
                 ex.first_token_s = at_s
             ex.complete = ex.complete or (progress.ended and not client.gone)
             ex.response_bytes += len(chunk)
-            if self._options.capture_dir is not None:
+            if self._options.keeps_text:
                 ex.kept.append(chunk)
         if strip:
             await client.write(splitter.rest)
@@ -249,9 +253,12 @@ class Relay:
     async def _ask_report(self, ex: Exchange) -> None:
         """Learn from the engine what it computed before it saw the client leave."""
         try:
-            report = await self._forwarder.report(ex.call_id)
-            if isinstance(report, dict):
-                ex.reply.feed({"usage": report.get("usage")})
+            if self._options.replay is None:
+                report = await self._forwarder.report(ex.call_id)
+                ex.report = report.get("usage") if isinstance(report, dict) else None
+            elif ex.replayed is not None:
+                ex.report = ex.replayed.report
+            ex.reply.feed({"usage": ex.report})
         finally:
             self._recorder.put(ex)
 

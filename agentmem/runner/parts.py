@@ -151,7 +151,14 @@ def manifest(prepared: Prepared, served: ServerFacts, identity: str) -> dict[str
 
 def _upstream(profile: Profile, served: ServerFacts) -> Upstream:
     key = os.environ.get(profile.engine.api_key_env) if served.kind == "foreign" else None
-    return Upstream(served.url, profile.engine.embed_url.rstrip("/") or None, key, key)
+    report = served.url.removesuffix("/v1") + "/agentmem/requests"
+    return Upstream(
+        served.url,
+        profile.engine.embed_url.rstrip("/") or None,
+        key,
+        key,
+        report if served.kind == "local" else None,
+    )
 
 
 def _sink(journal: Journal, progress: Progress) -> Callable[[Row], None]:

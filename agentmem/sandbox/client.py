@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agentmem import memory
-from agentmem.errors import SystemError_
+from agentmem.errors import MemorySystemError
 from agentmem.memory import Answer, Endpoints, Limits, Retrieved, Stored, Unit
 from agentmem.sandbox import isolation
 from agentmem.sandbox.channel import ChannelClosedError, ChannelFaultError
@@ -85,7 +85,7 @@ class Worker:
     def start(self) -> None:
         """Spawn the process and import the adapter (setup, not construction)."""
         if self._process is not None:
-            raise SystemError_(f"worker of {self.spec.name} is already running")
+            raise MemorySystemError(f"worker of {self.spec.name} is already running")
         with self._lock:
             self._spawn()
             deadline_s = time.monotonic() + self._timeout("start")

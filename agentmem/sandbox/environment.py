@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TextIO
 
-from agentmem.errors import SystemError_
+from agentmem.errors import MemorySystemError
 from agentmem.modelfiles.fetch import cache_dir
 from agentmem.sandbox.failure import tail
 from agentmem.sandbox.requirements import Lock, normalise, read_lock
@@ -51,7 +51,7 @@ class Status:
 
 
 def ensure(spec: SystemSpec, on_progress: Progress | None = None) -> Environment:
-    """The system's environment, built or rebuilt if need be; raises SystemError_ when pip fails."""
+    """The environment, built or rebuilt if need be; MemorySystemError when pip fails."""
     if spec.environment == "host":
         return Environment(Path(sys.executable), _host_hash(spec), None)
     lock, path = _plan(spec)
@@ -61,7 +61,7 @@ def ensure(spec: SystemSpec, on_progress: Progress | None = None) -> Environment
             _build(lock, path, _Steps(spec, Path(f"{path}.log"), held, tell))
             fault = _fault(path, lock)
             if fault is not None:
-                raise SystemError_(f"environment of {spec.name} is not usable: {fault}")
+                raise MemorySystemError(f"environment of {spec.name} is not usable: {fault}")
     return Environment(_python(path), lock.hash, path)
 
 
@@ -190,7 +190,7 @@ class _Steps:
         log.write_bytes(b"")
 
     def run(self, command: list[str]) -> None:
-        """Raises SystemError_ with the log's tail when the command fails."""
+        """Raises MemorySystemError with the log's tail when the command fails."""
         with self._log.open("a") as file:
             file.write(f"$ {' '.join(command)}\n")
             file.flush()
@@ -212,7 +212,7 @@ class _Steps:
             finally:
                 code = process.wait()
         if code != 0:
-            raise SystemError_(
+            raise MemorySystemError(
                 f"environment of {self._spec.name} could not be built (exit code {code}); "
                 f"log: {self._log}\n{tail(self._log, 2000) or ''}"
             )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from agentmem.errors import SystemError_
+from agentmem.errors import MemorySystemError
 
 FailureKind = Literal["died", "timeout", "raised", "protocol"]
 _TAIL_BYTES = 4096
 
 
-class WorkerFailure(SystemError_):
+class WorkerFailure(MemorySystemError):  # noqa: N818 (a Failure on record, by contract)
     """One verb failed. After "raised" the worker lives on; otherwise it is gone and restartable."""
 
     def __init__(

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentmem.errors import SystemError_
+from agentmem.errors import MemorySystemError
 
 _PIN = re.compile(r"^(?P<name>[A-Za-z0-9][\w.-]*)(\[[\w,\s.-]*\])?\s*==\s*(?P<version>[^\s;]+)")
 
@@ -28,22 +28,24 @@ class Lock:
 
 
 def read_lock(path: Path | None) -> Lock:
-    """Read a requirements file; raises SystemError_ with the line that is not fully pinned."""
+    """Read a requirements file; raises MemorySystemError with the line that is not fully pinned."""
     torch, hashed, versions = None, [], {}
     text = path.read_text(encoding="utf-8") if path is not None else ""
     for number, line in _logical_lines(text):
         where = f"{path}, line {number}"
         match = _PIN.match(line)
         if match is None:
-            raise SystemError_(f"{where}: {line.split()[0]!r} must be a package pinned with ==")
+            raise MemorySystemError(
+                f"{where}: {line.split()[0]!r} must be a package pinned with =="
+            )
         name = normalise(match["name"])
         if "*" in match["version"]:
-            raise SystemError_(f"{where}: {name} must be pinned to one version")
+            raise MemorySystemError(f"{where}: {name} must be pinned to one version")
         versions[name] = match["version"]
         if name == "torch":
             torch = line.split("--hash")[0].strip()
         elif "--hash=" not in line:
-            raise SystemError_(f"{where}: {name} has no --hash=sha256:...")
+            raise MemorySystemError(f"{where}: {name} has no --hash=sha256:...")
         else:
             hashed.append(line)
     return Lock(_hash(torch, hashed), torch, tuple(hashed), versions)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agentmem.errors import SystemError_, nearest
+from agentmem.errors import MemorySystemError, nearest
 from agentmem.records import PHASES, STAGES, Fingerprint
 from agentmem.sandbox.specmodel import TAXONOMY, SystemSpec, Timeouts, UpstreamPackage
 
@@ -33,23 +34,23 @@ _KEYS: dict[str, type | tuple[type, ...]] = {
     "stores": dict,
     "fingerprints": list,
 }
-_FINGERPRINT_KEYS = ("kind", "stage", "contains", "endpoint", "phase")
+_FINGERPRINT_KEYS = ("kind", "stage", "contains", "endpoint", "phase", "schema")
 _FINGERPRINT_ENDPOINTS = ("chat", "completion", "responses", "embedding", "other")
 
 
 def load_spec(folder: Path | str) -> SystemSpec:
-    """Read `folder`/system.toml; raises SystemError_ naming the file and the key at fault."""
+    """Read `folder`/system.toml; raises MemorySystemError naming the file and the key at fault."""
     file = Path(folder).resolve() / SPEC_FILE
     try:
         raw = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise SystemError_(f"{file} is missing: a memory system's folder needs one") from None
+        raise MemorySystemError(f"{file} is missing: a memory system's folder needs one") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SystemError_(f"{file} cannot be read: {error}") from None
+        raise MemorySystemError(f"{file} cannot be read: {error}") from None
     try:
         return _build(file.parent, raw)
     except ValueError as error:
-        raise SystemError_(f"{file}: {error}") from None
+        raise MemorySystemError(f"{file}: {error}") from None
 
 
 def _build(folder: Path, raw: dict[str, Any]) -> SystemSpec:
@@ -82,7 +83,9 @@ def _build(folder: Path, raw: dict[str, Any]) -> SystemSpec:
         env=_strings(raw.get("env", {}), "env"),
         timeouts=_timeouts(raw.get("timeouts", {})),
         stores=_strings(raw.get("stores", {}), "stores"),
-        fingerprints=tuple(_fingerprint(f, i) for i, f in enumerate(raw.get("fingerprints", []))),
+        fingerprints=tuple(
+            _fingerprint(f, i, folder) for i, f in enumerate(raw.get("fingerprints", []))
+        ),
     )
 
 
@@ -156,7 +159,7 @@ def _timeouts(raw: Mapping[str, Any]) -> Timeouts:
     return Timeouts(**{key: float(value) for key, value in raw.items()})
 
 
-def _fingerprint(raw: Any, index: int) -> Fingerprint:
+def _fingerprint(raw: Any, index: int, folder: Path) -> Fingerprint:
     where = f"fingerprints[{index}]."
     if not isinstance(raw, dict):
         raise ValueError(f"{where} must be a table")
@@ -176,4 +179,17 @@ def _fingerprint(raw: Any, index: int) -> Fingerprint:
         checked["endpoint"] = _one_of(raw, "endpoint", _FINGERPRINT_ENDPOINTS)
     if "phase" in raw:
         checked["phase"] = _one_of(raw, "phase", PHASES)
+    if "schema" in raw:
+        checked["schema"] = _schema(_file(folder, str(raw["schema"])))
     return Fingerprint(**checked)
+
+
+def _schema(path: Path) -> str:
+    """A JSON schema file, as compact text."""
+    try:
+        schema = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not valid JSON: {error}") from None
+    if not isinstance(schema, dict):
+        raise ValueError(f"{path} holds no JSON object")
+    return json.dumps(schema, separators=(",", ":"))

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from agentmem.errors import SystemError_, nearest
+from agentmem.errors import MemorySystemError, nearest
 from agentmem.sandbox.specfile import SPEC_FILE, load_spec
 from agentmem.sandbox.specmodel import TAXONOMY, SystemSpec, Timeouts, UpstreamPackage
 
@@ -36,13 +36,13 @@ def bundled_folder() -> Path:
 
 
 def discover() -> dict[str, SystemSpec]:
-    """All systems by name; raises SystemError_ when one is faulty or two share a name."""
+    """All systems by name; raises MemorySystemError when one is faulty or two share a name."""
     found: dict[str, SystemSpec] = {}
     for folder in _folders():
         spec = load_spec(folder)
         known = found.get(spec.name)
         if known is not None and known.folder != spec.folder:
-            raise SystemError_(
+            raise MemorySystemError(
                 f"two systems are named {spec.name!r}: {known.folder} and {spec.folder}"
             )
         found[spec.name] = spec
@@ -53,7 +53,9 @@ def find(name: str) -> SystemSpec:
     """The system called `name`; the error names the nearest known one."""
     systems = discover()
     if name not in systems:
-        raise SystemError_(f"no memory system is named {name!r}, {nearest(name, list(systems))}")
+        raise MemorySystemError(
+            f"no memory system is named {name!r}, {nearest(name, list(systems))}"
+        )
     return systems[name]
 
 
@@ -62,7 +64,7 @@ def _folders() -> Iterator[Path]:
     for entry in filter(None, os.environ.get(FOLDERS_VARIABLE, "").split(os.pathsep)):
         folder = Path(entry).expanduser()
         if not folder.is_dir():
-            raise SystemError_(f"{FOLDERS_VARIABLE} names {folder}, which is not a folder")
+            raise MemorySystemError(f"{FOLDERS_VARIABLE} names {folder}, which is not a folder")
         if (folder / SPEC_FILE).is_file():
             yield folder.resolve()
         else:
@@ -80,9 +82,9 @@ def _module_folder(point: importlib.metadata.EntryPoint) -> Path:
     try:
         spec = importlib.util.find_spec(point.module)
     except ImportError as error:
-        raise SystemError_(f"entry point {point.name!r} of {ENTRY_POINTS}: {error}") from None
+        raise MemorySystemError(f"entry point {point.name!r} of {ENTRY_POINTS}: {error}") from None
     if spec is None:
-        raise SystemError_(
+        raise MemorySystemError(
             f"entry point {point.name!r} of {ENTRY_POINTS} names {point.module!r}, "
             "which is not installed"
         )

@@ -11,7 +11,7 @@ import pytest
 from agentmem.gateway.asked import read_request
 from agentmem.gateway.options import GatewayOptions
 from agentmem.gateway.policy import call_seed, outgoing, session_id
-from agentmem.records import Scope
+from agentmem.records import Fingerprint, Scope
 from tests.gateway.conftest import Meter, chat_body
 
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
@@ -78,10 +78,11 @@ def test_session_ids_are_bounded_and_visible() -> None:
     assert all(len(one) <= 256 for one in long) and long[0] != long[1]
 
 
-def sent(body: dict[str, Any], constrain: Any) -> tuple[dict[str, Any], str | None]:
+def sent(
+    body: dict[str, Any], constrain: Any, scope: Scope = Scope("s", "sys", "h", "t")
+) -> tuple[dict[str, Any], str | None]:
     """(body as it leaves, what is recorded as its constraint)."""
     asked = read_request("chat", json.dumps(chat_body(**body)).encode(), {})
-    scope = Scope("s", "sys", "h", "t")
     out = outgoing(asked, scope, None, 0, "c", GatewayOptions(constrain=constrain))
     assert out.headers["X-Agentmem-Constrain"] == constrain
     return json.loads(out.body), out.constrained
@@ -144,3 +145,22 @@ def test_max_tokens_is_recorded_and_the_cap_shows(meter: Meter) -> None:
     meter.chat(max_tokens=3)
     call = meter.call()
     assert (call.max_tokens, call.output_tokens, call.finish_reason) == (3, 3, "length")
+
+
+def test_all_holds_a_reply_to_its_adapters_schema() -> None:
+    schema = '{"type":"object","required":["facts"]}'
+    mark = Fingerprint("extract", "construct", ("Organizer",), "chat", schema=schema)
+    scope = Scope("s", "sys", "h", "t", (mark,))
+    known = [{"role": "system", "content": "You are an Organizer."}]
+    named = {"name": "extract", "schema": {"type": "object", "required": ["facts"]}}
+    wanted = {"type": "json_schema", "json_schema": named}
+    for given in ({}, {"response_format": OBJECT}):
+        left, recorded = sent({"messages": known, **given}, "all", scope)
+        assert recorded == "json_schema" and left["response_format"] == wanted
+    left, _ = sent({"messages": known, "response_format": SCHEMA}, "all", scope)
+    assert left["response_format"] == SCHEMA, "the system's own schema is stricter and stays"
+    left, recorded = sent({"messages": known, "response_format": OBJECT}, "tools", scope)
+    assert recorded == "json_object" and left["response_format"] == OBJECT
+    other = [{"role": "user", "content": "Hello."}]
+    left, recorded = sent({"messages": other}, "all", scope)
+    assert recorded is None and "response_format" not in left

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentmem.errors import SystemError_
+from agentmem.errors import MemorySystemError
 from agentmem.sandbox import environment
 from agentmem.sandbox.environment import Environment, ensure, status
 from agentmem.sandbox.requirements import read_lock
@@ -115,7 +115,7 @@ def test_a_failed_install_shows_the_end_of_its_log(
     monkeypatch.setattr(environment, "_host_pip", lambda: False)
     wrong = "tinyfacts==1.5 --hash=sha256:" + "0" * 64 + "\n"
     (spec.folder / "requirements.txt").write_text(wrong)
-    with pytest.raises(SystemError_, match="environment of own could not be built") as caught:
+    with pytest.raises(MemorySystemError, match="environment of own could not be built") as caught:
         ensure(spec)
     assert "DO NOT MATCH THE HASHES" in str(caught.value)
     [log] = (tmp_path / "cache" / "envs").glob("own-*.log")
@@ -145,7 +145,7 @@ def test_a_host_system_runs_on_our_python(tmp_path: Path) -> None:
 def test_requirements_must_be_pinned(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "requirements.txt"
     path.write_text(text)
-    with pytest.raises(SystemError_) as caught:
+    with pytest.raises(MemorySystemError) as caught:
         read_lock(path)
     assert message in str(caught.value)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agentmem.errors import SystemError_
+from agentmem.errors import MemorySystemError
 from agentmem.records import Fingerprint
 from agentmem.sandbox.specs import bundled_folder, discover, find, load_spec
 from tests.sandbox.systems import write_system
@@ -53,7 +53,7 @@ def test_a_full_spec_is_read(tmp_path: Path) -> None:
 )
 def test_a_mistake_is_named(tmp_path: Path, extra: str, tables: str, message: str) -> None:
     folder = write_system(tmp_path, extra=extra, tables=tables)
-    with pytest.raises(SystemError_) as caught:
+    with pytest.raises(MemorySystemError) as caught:
         load_spec(folder)
     assert message in str(caught.value)
     assert str(folder / "system.toml") in str(caught.value)
@@ -64,23 +64,23 @@ def test_a_missing_taxonomy_key_is_named(tmp_path: Path) -> None:
     folder = write_system(tmp_path)
     toml = (folder / "system.toml").read_text().replace('store = "none"', "")
     (folder / "system.toml").write_text(toml)
-    with pytest.raises(SystemError_, match=r"key 'taxonomy\.store' is missing"):
+    with pytest.raises(MemorySystemError, match=r"key 'taxonomy\.store' is missing"):
         load_spec(folder)
 
 
 def test_a_system_of_its_own_environment_needs_requirements(tmp_path: Path) -> None:
-    with pytest.raises(SystemError_, match=r"requirements\.txt is missing"):
+    with pytest.raises(MemorySystemError, match=r"requirements\.txt is missing"):
         load_spec(write_system(tmp_path, environment="own"))
 
 
 def test_a_folder_without_a_spec_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SystemError_, match=r"system\.toml is missing"):
+    with pytest.raises(MemorySystemError, match=r"system\.toml is missing"):
         load_spec(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["no_memory", "a/b", "..", "über"])
 def test_a_name_must_be_fit_for_a_folder(tmp_path: Path, name: str) -> None:
-    with pytest.raises(SystemError_, match="name "):
+    with pytest.raises(MemorySystemError, match="name "):
         load_spec(write_system(tmp_path, name=name))
 
 
@@ -101,20 +101,20 @@ def test_folders_of_the_user_are_found(tmp_path: Path, monkeypatch: pytest.Monke
     folders = f"{tmp_path / 'many'}:{tmp_path / 'single'}"
     monkeypatch.setenv("AGENTMEM_SYSTEMS", folders)
     assert {"one", "two", "three", "bm25"} <= set(discover())
-    with pytest.raises(SystemError_, match="did you mean 'three'"):
+    with pytest.raises(MemorySystemError, match="did you mean 'three'"):
         find("thre")
 
 
 def test_two_of_one_name_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_system(tmp_path / "mine", name="bm25")
     monkeypatch.setenv("AGENTMEM_SYSTEMS", str(tmp_path))
-    with pytest.raises(SystemError_, match="two systems are named 'bm25'"):
+    with pytest.raises(MemorySystemError, match="two systems are named 'bm25'"):
         discover()
 
 
 def test_a_folder_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTMEM_SYSTEMS", "/no/such/folder")
-    with pytest.raises(SystemError_, match="/no/such/folder, which is not a folder"):
+    with pytest.raises(MemorySystemError, match="/no/such/folder, which is not a folder"):
         discover()
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from agentmem.memory import Answer, Endpoints, Entry, Limits, Retrieved, Stored, Turn, Unit
+from agentmem.memory import Answer, Called, Endpoints, Entry, Limits, Retrieved, Stored, Turn, Unit
 
 
 def call(system: Any, verb: str, args: Mapping[str, Any]) -> Any:
@@ -94,7 +94,19 @@ def _answer(value: Any) -> dict[str, Any]:
         raise TypeError(f"answer returned {type(value).__name__}, not Answer")
     version = _optional(value.version_read, "version_read")
     entries = [_entry(e) for e in value.entries]
-    return {"text": str(value.text), "entries": entries, "version_read": version}
+    calls = [_called(c) for c in value.calls]
+    return {"text": str(value.text), "entries": entries, "version_read": version, "calls": calls}
+
+
+def _called(value: Any) -> dict[str, Any]:
+    if not isinstance(value, Called):
+        raise TypeError(f"a call of an answer is {type(value).__name__}, not Called")
+    if value.phase not in _PHASES:
+        raise ValueError(f"a call's phase is {value.phase!r}, not one of {', '.join(_PHASES)}")
+    return dataclasses.asdict(value)
+
+
+_PHASES = ("construction", "retrieval", "generation")
 
 
 def stored_from(raw: Mapping[str, Any]) -> Stored:
@@ -106,7 +118,8 @@ def retrieved_from(raw: Mapping[str, Any]) -> Retrieved:
 
 
 def answer_from(raw: Mapping[str, Any]) -> Answer:
-    return Answer(raw["text"], _entries(raw), raw.get("version_read"))
+    calls = tuple(Called(**_known(Called, c)) for c in raw.get("calls", ()))
+    return Answer(raw["text"], _entries(raw), raw.get("version_read"), calls)
 
 
 def _entries(raw: Mapping[str, Any]) -> tuple[Entry, ...]:
