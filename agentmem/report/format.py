@@ -63,10 +63,12 @@ def size(value: Any) -> str:
 
 
 def band(low: Any, high: Any, with_unit: Any) -> str:
-    """`low - high` in one unit, empty when unknown."""
+    """`low – high`, the unit once where both have the same; empty when unknown."""
     if known(low) is None or known(high) is None:
         return ""
-    return f"{with_unit(low)} – {with_unit(high)}"
+    first, unit = str(with_unit(low)).rsplit(" ", 1)
+    second = str(with_unit(high))
+    return f"{first} – {second}" if second.endswith(f" {unit}") else f"{first} {unit} – {second}"
 
 
 def text(value: Any) -> str:

@@ -217,13 +217,38 @@ def test_bad_places_are_one_clear_line(folder: Path, tmp_path: Path) -> None:
         build([folder], tmp_path / "file" / "out")
 
 
-def test_console_summary(folder: Path) -> None:
-    console = Console(width=170, record=True, file=io.StringIO())
+def printed(folder: Path, width: int) -> list[str]:
+    console = Console(width=width, record=True, file=io.StringIO())
     console.print(summary(agentmem.load(folder)))
-    text = console.export_text()
-    line = next(x for x in text.splitlines() if x.startswith("Mem0"))
-    assert "2 of 10" in line and "6,036 / 0 / 3,300" in line and "≥" in line
+    return console.export_text().splitlines()
+
+
+@pytest.mark.parametrize("width", [80, 100, 140, 200])
+def test_console_summary_is_whole_at_any_width(folder: Path, width: int) -> None:
+    lines = printed(folder, width)
+    assert max(map(len, lines)) <= width
+    mem0 = " ".join(x for x in lines if x.startswith("Mem0  "))
+    found = mem0.split()
+    for figure in ("≥", "6,036", "3,300", "251", "KB"):
+        assert figure in found, figure
+    assert "2 of 10" in mem0
+    text = "\n".join(lines)
     assert "unattributed: 0 calls, 0 tokens" in text and "= 106" in text
+    assert "…" not in text
+
+
+def test_console_summary_needs_fewer_blocks_where_there_is_room(folder: Path) -> None:
+    blocks = [sum(x.startswith("BM25") for x in printed(folder, w)) for w in (80, 120, 200)]
+    assert blocks[0] > blocks[1] > blocks[2] == 1
+
+
+def test_console_summary_shows_sums_that_do_not_add_up(folder: Path) -> None:
+    run = agentmem.load(folder)
+    run = replace(run, phases=run.phases.assign(attempts=run.phases["attempts"] + 1))
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(summary(run))
+    text = console.export_text()
+    assert "≠ 106" in text and "does NOT add up to 106" in " ".join(text.split())
 
 
 def test_templates_are_package_data() -> None:
