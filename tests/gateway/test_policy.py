@@ -17,6 +17,7 @@ from tests.gateway.conftest import Meter, chat_body
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
 OBJECT = {"type": "json_object"}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {}, "strict": True}}
+SCOPE = Scope("s", "sys", "h", "t")
 LOOSE = {"type": "function", "function": {"name": "f", "parameters": {}}}
 
 
@@ -79,7 +80,7 @@ def test_session_ids_are_bounded_and_visible() -> None:
 
 
 def sent(
-    body: dict[str, Any], constrain: Any, scope: Scope = Scope("s", "sys", "h", "t")
+    body: dict[str, Any], constrain: Any, scope: Scope = SCOPE
 ) -> tuple[dict[str, Any], str | None]:
     """(body as it leaves, what is recorded as its constraint)."""
     asked = read_request("chat", json.dumps(chat_body(**body)).encode(), {})
