@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tests.fake.bill import Served
+
 OnChat = Callable[[dict[str, Any]], "str | dict[str, Any]"]
 """Reply to a request body: a text, or a whole assistant message (with tool calls, say)."""
 
@@ -26,6 +28,8 @@ class Fault:
     hang_s: float = 30.0
     endpoint: Literal["chat", "completion", "responses", "embedding"] | None = None
     message: str = "planned failure"
+    fits: Callable[[Served], bool] | None = None
+    """Which requests it may meet; None: any of its endpoint."""
 
 
 @dataclass(slots=True)

@@ -81,11 +81,13 @@ class FakeUpstream:
         with self._lock:
             self._faults += [fault] * times
 
-    def fault_for(self, endpoint: str) -> Fault | None:
-        """Take the next planned failure of an endpoint."""
+    def fault_for(self, served: Served) -> Fault | None:
+        """Take the next planned failure that fits a request."""
         with self._lock:
             for place, fault in enumerate(self._faults):
-                if fault.endpoint in (None, endpoint):
+                if fault.endpoint not in (None, served.endpoint):
+                    continue
+                if fault.fits is None or fault.fits(served):
                     return self._faults.pop(place)
         return None
 

@@ -52,7 +52,7 @@ class Talk:
 
     async def meet_fault(self) -> Fault | None:
         """Fail at once if that is planned; otherwise the fault to meet on the way, or None."""
-        fault = self._fake.fault_for(self._served.endpoint)
+        fault = self._fake.fault_for(self._served)
         if fault is None:
             return None
         if fault.kind == "status":
