@@ -179,6 +179,8 @@ class Unit:
     epoch: int = 0
     repeat: int = 0
     """Which time round, where a profile runs every system several times."""
+    source_bytes: int | None = None
+    """UTF-8 length of the source text."""
 
 
 @dataclass(frozen=True, slots=True)

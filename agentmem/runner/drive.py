@@ -150,6 +150,7 @@ class Drive:
                 visible_s=done.visible_at,
                 note=done.note,
                 epoch=self.place.epoch,
+                source_bytes=len(unit.text.encode("utf-8", "surrogatepass")),
             )
         )
         ctx.journal.sync()
