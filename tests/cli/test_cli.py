@@ -1,0 +1,155 @@
+"""The command as a user types it: help that teaches, one clear line for every mistake."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentmem.cli.main import VERBS, main
+from agentmem.modelfiles.fetch import is_fetched, model_folder
+from agentmem.modelfiles.registry import MODELS
+from tests.fake import FakeUpstream
+
+ROOT = Path(__file__).resolve().parents[2]
+VERB_NAMES = [module.__name__.rsplit(".", 1)[1] for module in VERBS]
+
+
+def agentmem(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "agentmem", *args],
+        cwd=ROOT,
+        env=os.environ | env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def one_line(done: subprocess.CompletedProcess[str], code: int) -> str:
+    """The single line of an expected failure."""
+    assert done.returncode == code, done.stdout + done.stderr
+    lines = [x for x in done.stderr.splitlines() if x.startswith("agentmem: ")]
+    assert len(lines) == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    return lines[0]
+
+
+@pytest.mark.parametrize("verb", VERB_NAMES)
+def test_every_verb_teaches(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([verb, "--help"])
+    assert end.value.code == 0
+    text = capsys.readouterr().out
+    assert len(text.splitlines()) > 5
+
+
+def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    text = capsys.readouterr().out
+    assert all(verb in text for verb in VERB_NAMES)
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["run", "quikstart"], "did you mean 'quickstart'"),
+        (["run", "quickstart", "--set", "answr.k=3"], "did you mean 'answer'"),
+        (["run", "quickstart", "--set", "answer.k=many"], "answer.k must be a int"),
+        (["run", "quickstart", "--set", "answer.k"], "key=value"),
+        (["run", "quickstart", "--systems", "bm52"], "did you mean 'bm25'"),
+        (["run", "quickstart", "--workload", "locmo"], "locomo"),
+        (["run", "quickstart", "--set", "workload.sesions=3"], "sessions"),
+        (["run", "no/such.toml"], "no profile at no/such.toml"),
+        (["models", "pull", "smollm"], "smollm2-135m"),
+        (["systems", "install", "mem1"], "did you mean 'mem0'"),
+    ],
+)
+def test_a_mistake_names_what_was_meant(args: list[str], says: str) -> None:
+    assert says in one_line(agentmem(*args), 2)
+
+
+def test_missing_data_says_what_to_set(tmp_path: Path) -> None:
+    line = one_line(agentmem("run", "locomo", AGENTMEM_DATA=str(tmp_path)), 3)
+    assert "locomo10.json" in line
+
+
+def test_a_dead_engine_url() -> None:
+    args = ["--systems", "bm25", "--set", "engine.start_timeout_s=1"]
+    args += ["--set", "workload.tokenizer=words-v1"]
+    line = one_line(agentmem("run", "quickstart", "--engine", "http://127.0.0.1:9/v1", *args), 4)
+    assert "cannot reach a model server at http://127.0.0.1:9/v1" in line
+
+
+def fake_args(fake: FakeUpstream) -> list[str]:
+    args = ["run", "quickstart", "--systems", "bm25", "--engine", fake.url, "--quiet"]
+    for key, value in [
+        ("engine.model", "fake-chat"),
+        ("engine.embedder", "fake-embed"),
+        ("workload.tokenizer", "words-v1"),
+        ("workload.questions", "2"),
+    ]:
+        args += ["--set", f"{key}={value}"]
+    return args
+
+
+def test_a_taken_port(fake: FakeUpstream, tmp_path: Path) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = str(holder.getsockname()[1])
+        done = agentmem(*fake_args(fake), "--port", port, "--out", str(tmp_path / "run"))
+    assert f"127.0.0.1:{port}" in one_line(done, 2)
+
+
+def test_a_folder_that_cannot_be_written(fake: FakeUpstream) -> None:
+    line = one_line(agentmem(*fake_args(fake), "--out", "/proc/agentmem"), 2)
+    assert "cannot write to /proc/agentmem" in line
+
+
+def test_reports_of_what_is_no_run(tmp_path: Path) -> None:
+    for verb in ("report", "check"):
+        assert str(tmp_path) in one_line(agentmem(verb, str(tmp_path)), 3)
+
+
+def test_a_run_ends_with_the_table_and_the_report(fake: FakeUpstream, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    done = agentmem(*fake_args(fake), "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    assert "BM25" in done.stdout
+    [path] = [x.split()[1] for x in done.stdout.splitlines() if x.startswith("report ")]
+    assert "<html" in Path(path).read_text()
+    again = agentmem(*fake_args(fake), "--out", str(out))
+    assert "already complete" in again.stdout
+    assert agentmem("check", str(out)).returncode == 0
+
+
+@pytest.mark.skipif(not is_fetched("smollm2-135m"), reason="agentmem models pull")
+def test_a_flipped_byte_in_a_model(tmp_path: Path) -> None:
+    folder = tmp_path / "models" / "smollm2-135m"
+    shutil.copytree(model_folder(MODELS["smollm2-135m"]), folder)
+    [file] = folder.glob("*.gguf")
+    with file.open("r+b") as handle:
+        handle.seek(50_000_000)
+        byte = handle.read(1)
+        handle.seek(50_000_000)
+        handle.write(bytes([byte[0] ^ 1]))
+    done = subprocess.run(
+        [sys.executable, "-m", "agentmem.engine", "--model", str(file), "--port", "0"],
+        cwd=ROOT,
+        env=os.environ | {"AGENTMEM_CACHE": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert "sha256" in done.stderr and "agentmem models pull smollm2-135m" in done.stderr
+    assert "Traceback" not in done.stderr
