@@ -23,6 +23,7 @@ __all__ = [
     "WIRE",
     "Answer",
     "AnsweringSystem",
+    "Called",
     "Endpoints",
     "Entry",
     "Limits",
@@ -138,12 +139,36 @@ class Retrieved:
 
 
 @dataclass(frozen=True)
+class Called:
+    """What some model calls of one `answer` turned out to be for.
+
+    With `call_id` it is one call, named by its reply header `X-Agentmem-Call`. Otherwise it is the
+    calls of that `kind` (a fingerprint's, or "embed-query"), or without a kind every chat call;
+    `index` picks one of them in order of arrival, negative from the end. A client library's retries
+    go with the call that they repeat.
+    """
+
+    phase: str
+    """generation (the final text), construction (write-behind) or retrieval (all else)."""
+    kind: str | None = None
+    index: int | None = None
+    call_id: str | None = None
+    becomes: str | None = None
+    """The calls' kind from now on; None keeps what was known, or takes the phase's usual one."""
+
+
+@dataclass(frozen=True)
 class Answer:
     """An answer made in the system's own loop, with what it had retrieved."""
 
     text: str
     entries: tuple[Entry, ...] = ()
     version_read: int | None = None
+    calls: tuple[Called, ...] = ()
+    """What the calls were for, a later entry over an earlier one; calls that none of them names are retrieval.
+
+    Empty: the last chat call that succeeded is generation, all others are retrieval.
+    """
 
 
 class MemorySystem:
