@@ -16,6 +16,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from agentmem.cli.say import plain
+
 
 class Live:
     """Shows system, phase, units done, tokens so far and time left for the phase.
@@ -56,7 +58,9 @@ class Live:
     def note(self, text: str) -> None:
         """Print a line above the bars."""
         if self._enabled:
-            self._progress.console.print(f"  {text}", style="dim", highlight=False, markup=False)
+            self._progress.console.print(
+                f"  {plain(text)}", style="dim", highlight=False, markup=False, soft_wrap=True
+            )
 
     def begin(self, system: str, phase: str, total: int) -> None:
         """Start a bar (or, without a terminal, print a line when the phase ends)."""

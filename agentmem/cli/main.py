@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import agentmem
 from agentmem.cli import check, doctor, models, report, run, serve, systems
+from agentmem.cli.say import plain
 from agentmem.errors import AgentMemError
 
 VERBS = (run, report, check, systems, models, serve, doctor)
@@ -44,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(args.call(args))
     except AgentMemError as err:
-        print(f"agentmem: {' '.join(str(err).split())}", file=sys.stderr)
+        print(f"agentmem: {plain(str(err))}", file=sys.stderr)
         return err.exit_code
     except KeyboardInterrupt:
         print("agentmem: stopped; run the same command again to go on", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Progress of one download or build, a line per step."""
+"""Lines for a terminal: progress of a download or build, and text that came from elsewhere."""
 
 from __future__ import annotations
 
@@ -15,3 +15,8 @@ def sayer() -> Callable[[str, float], None]:
             print(f"  {what}", flush=True)
 
     return say
+
+
+def plain(text: str) -> str:
+    """One line without control characters: what upstreams say may hold terminal commands."""
+    return "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
