@@ -64,6 +64,8 @@ class Exchange:
     """The upstream's connection broke within the reply."""
     report: Any = None
     """Usage told after the client had left."""
+    missed: str | None = None
+    """Why a replay had no reply for this request."""
     replayed: Entry | None = None
     """The recorded reply that was served."""
 

@@ -49,8 +49,13 @@ class Recording:
             self._write({"agentmem_recording": FORMAT, **header})
             return self._end
         found = read_header(self.path)
-        if found.get("id") != header["id"]:
+        if found.get("id") == header["id"]:
+            return self._end
+        if holds_calls(self.path):
             raise UsageError(f"{self.path} holds another recording; choose another file")
+        os.ftruncate(self._fd, 0)  # begun by a run that was killed before its first reply
+        self._end = 0
+        self._write({"agentmem_recording": FORMAT, **header})
         return self._end
 
     def _write(self, line: Mapping[str, Any]) -> None:
@@ -83,11 +88,13 @@ def holds_calls(path: Path) -> bool:
     """Whether a file is there that must not be written over: anything but a bare or torn header."""
     if not path.exists():
         return False
-    with path.open("rb") as file:
-        first = file.readline()
-        if first and not first.startswith(b'{"agentmem_recording"'):
-            return True
-        return bool(file.readline())
+    try:
+        with path.open("rb") as file:
+            first = file.readline()
+            begun = not first or first.startswith(b'{"agentmem_recording"')
+            return bool(file.readline()) if begun else True
+    except OSError as error:
+        raise UsageError(f"cannot write the recording {path}: {error.strerror}") from None
 
 
 def whole_end(path: Path) -> int:

@@ -10,17 +10,22 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from agentmem.errors import DataError
 from agentmem.gateway.exchange import Counter, Exchange, call_row
 from agentmem.gateway.options import GatewayOptions
+from agentmem.gateway.replay import NOT_RECORDED
 from agentmem.gateway.scopes import ScopeBook
-from agentmem.records import Row
+from agentmem.records import Failure, Row
 
 _COUNTED_TEXTS = 256
 """Texts whose token count is remembered: system prompts come again and again."""
 
 
 class Recorder:
-    """Books calls in the order in which they ended. A failing sink is raised at the next check."""
+    """Books calls in the order in which they ended.
+
+    A failing sink, and a request that a replay does not know, is raised at the next check.
+    """
 
     def __init__(
         self, book: ScopeBook, sink: Callable[[Row], None], options: GatewayOptions
@@ -56,11 +61,24 @@ class Recorder:
                 self._recording.append(ex)
             if self._capture_dir is not None:
                 append_capture(self._capture_dir, ex)
+            if ex.missed is not None:
+                self._sink(_not_recorded(ex, ex.missed))
+                self._failure = self._failure or DataError(ex.missed)
         finally:
             self._book.leave(ex.arrival)
 
     def _note_failure(self, done: Future[None]) -> None:
         self._failure = self._failure or done.exception()
+
+
+def _not_recorded(ex: Exchange, message: str) -> Failure:
+    """Off the recorded path no later reply means anything: the run is to end here."""
+    scope, unit = ex.arrival.state.scope, ex.arrival.slot.unit
+    at_s = ex.start_s if ex.end_s is None else ex.end_s
+    return Failure(
+        scope.scope, scope.system, scope.history, "replay", unit, NOT_RECORDED, message, None, at_s,
+        ex.arrival.epoch,
+    )  # fmt: skip
 
 
 def append_capture(folder: Path, ex: Exchange) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +20,6 @@ _HOLD_FACTOR, _HOLD_S = 2.0, 10.0
 """A client that left in the recording is waited for this much longer, then given up."""
 
 
-@dataclass(frozen=True, slots=True)
-class Miss:
-    """A request that the recording does not know."""
-
-    scope: str
-    unit: str | None
-    message: str
-
-
 class Replay:
     """A recording, open for replay. Looking a reply up uses nothing up: work that is rolled back
     or resumed asks again and gets the same replies.
@@ -39,8 +28,6 @@ class Replay:
     def __init__(self, path: Path) -> None:
         """DataError when the file is no recording of this version, or damaged before its tail."""
         self._index: Index = read_index(path)
-        self._lock = threading.Lock()
-        self._misses: list[Miss] = []
 
     @property
     def path(self) -> Path:
@@ -59,12 +46,6 @@ class Replay:
     def calls(self) -> int:
         """Replies that can be served."""
         return len(self._index.exact)
-
-    @property
-    def misses(self) -> tuple[Miss, ...]:
-        """Requests so far that had no recorded reply."""
-        with self._lock:
-            return tuple(self._misses)
 
     async def open(self, ex: Exchange) -> ReplayedReply:
         """The recorded reply of a request, or a 404; raises what the upstream's client raised."""
@@ -90,8 +71,7 @@ class Replay:
             f"no reply is recorded for this {ex.asked.endpoint} request of {at} "
             f"(request {key.request[:12]}{again}, attempt {key.attempt})"
         )
-        with self._lock:
-            self._misses.append(Miss(key.scope, key.unit, message))
+        ex.missed = f"{self.path}: {message}; a replay needs its recording's profile, data and code"
         error = {
             "message": message,
             "type": "agentmem_gateway",

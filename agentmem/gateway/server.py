@@ -30,7 +30,8 @@ _SHUTDOWN_S = 0.5
 class Gateway:
     """OpenAI-compatible metering proxy on loopback. Methods may be called from any thread.
 
-    `sink` gets `CallBegin`, `Call` and `Reattribution` rows, from two threads of the gateway's.
+    `sink` gets `CallBegin`, `Call` and `Reattribution` rows (and the `Failure` of a request that a
+    replay does not know), from two threads of the gateway's.
     `clock` gives seconds since the run's start on the monotonic clock (R5).
     """
 
