@@ -47,6 +47,8 @@ class AnswerSpec:
     k_overflow: int = 5
     """Entries when ten would overflow the window."""
     max_tokens: int = 48
+    lane: Literal["native", "harness"] = "native"
+    """Who answers for systems that have a loop of their own: that loop, or the reader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,15 @@ class RunSpec:
     frozen_clock: bool = True
     snapshot_every: int = 4
     """Units between two snapshots of a store; a killed run loses at most this many."""
-    order: Literal["listed", "shuffled"] = "listed"
+    order: Literal["listed", "shuffled", "counterbalanced"] = "listed"
+    """shuffled: anew for each repeat; counterbalanced: A B C, then C B A, and so on."""
+    repeats: int = 1
+    """Times every system goes over every history; repeats of all systems are interleaved."""
+    cache: Literal["cold", "warm"] = "cold"
+    """cold: every repeat is a tenant of its own, so no cache of the model server outlives it.
+    warm: a system's repeats are one tenant, and one unmeasured pass before them fills its cache."""
+    overlap: bool = False
+    """Systems that can are asked questions while they construct."""
     warm_up: bool = True
 
 
@@ -96,6 +106,10 @@ class MeterSpec:
     hz: float = 10.0
     w_per_core: tuple[float, float, float] = (2.0, 4.0, 8.0)
     """Watts per busy hardware thread: low, mid, high. An assumption, printed as such."""
+    contention_limit: float = 0.1
+    """Share of the wanted CPU time spent waiting for a core above which work is flagged."""
+    idle_s: float = 0.0
+    """Time to measure what the idle machine draws, before the first system; 0: not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +180,8 @@ def parse(data: Mapping[str, Any], where: str = "profile") -> Profile:
         raise UsageError(f"{where}: `systems` is empty")
     if len(set(profile.systems)) != len(profile.systems):
         raise UsageError(f"{where}: `systems` names one system twice")
+    if profile.run.repeats < 1:
+        raise UsageError(f"{where}: run.repeats must be at least 1; got {profile.run.repeats}")
     return profile
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from agentmem import memory
 from agentmem.errors import MemorySystemError
@@ -22,10 +22,15 @@ from agentmem.sandbox.failure import FailureKind, WorkerFailure, tail
 from agentmem.sandbox.inside import codec
 from agentmem.sandbox.isolation import Isolation
 from agentmem.sandbox.launch import WorkerOptions, config, launch
+from agentmem.sandbox.post import Post
 from agentmem.sandbox.process import WorkerProcess, exit_text
 from agentmem.sandbox.specmodel import SystemSpec
 
 _HELLO_S = 60.0
+Lane = Literal["write", "read"]
+"""Questions go in a lane of their own where they may overlap; everything else is in one."""
+_LANES: tuple[Lane, ...] = ("write", "read")
+_QUESTIONS = ("retrieve", "answer")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,7 +53,8 @@ class Reply:
 class Worker:
     """One memory system in its own process. Not started until `start`; restartable after a failure.
 
-    Raises WorkerFailure from every verb. One verb at a time; `kill` may come from another thread.
+    Raises WorkerFailure from every verb. One verb at a time; with `options.overlap` a question may
+    be put from a second thread meanwhile. `kill` may come from any thread.
     """
 
     def __init__(
@@ -64,8 +70,7 @@ class Worker:
         self.store_dir, self.log_dir = Path(store_dir).resolve(), Path(log_dir).resolve()
         self.log = self.log_dir / f"{spec.name}.log"
         self.options = options or WorkerOptions()
-        self.clock_s = self.options.clock_s
-        """Wall clock that the worker saw last; hand it on to resume where this worker stopped."""
+        self._clocks: dict[Lane, float] = dict.fromkeys(_LANES, self.options.clock_s)
         self.isolation: Isolation | None = None
         self.last: Reply | None = None
         self.hello: Mapping[str, Any] = {}
@@ -74,7 +79,25 @@ class Worker:
         self._private: Path | None = None
         self._number = 0
         self._unit_at_s: float | None = None
-        self._lock = threading.Lock()
+        self._post: Post | None = None
+        self._turns: dict[Lane, threading.Lock] = {lane: threading.Lock() for lane in _LANES}
+        self._inside = 0
+        """Threads that use the process; the last one out cleans up after a killed one."""
+        self._doomed = False
+        self._lock = threading.RLock()
+
+    @property
+    def clock_s(self) -> float:
+        """Wall clock that the worker saw last; hand it on to resume where this worker stopped."""
+        return self._clocks["write"]
+
+    @clock_s.setter
+    def clock_s(self, now_s: float) -> None:
+        self._clocks["write"] = now_s
+
+    def set_clock(self, now_s: float, lane: Lane) -> None:
+        """What questions (`read`, where they overlap) or all other verbs are shown next."""
+        self._clocks[lane if self.options.overlap else "write"] = now_s
 
     @property
     def pid(self) -> int | None:
@@ -86,11 +109,11 @@ class Worker:
         """Spawn the process and import the adapter (setup, not construction)."""
         if self._process is not None:
             raise MemorySystemError(f"worker of {self.spec.name} is already running")
-        with self._lock:
+        with self._using():
             self._spawn()
             deadline_s = time.monotonic() + self._timeout("start")
             self._exchange_hello(min(deadline_s, time.monotonic() + _HELLO_S))
-            self._receive("load", deadline_s, self._log_size())
+            self._receive("load", 0, deadline_s, self._log_size())
 
     def allow(self, ports: tuple[int, ...]) -> None:
         """Let the worker reach more loopback ports (servers that an adapter started)."""
@@ -149,13 +172,24 @@ class Worker:
 
     def kill(self) -> None:
         """End the process and all it started at once; harmless when none runs."""
-        if self._lock.acquire(blocking=False):
-            try:
+        with self._lock:
+            if not self._inside:
                 self._end()
-            finally:
-                self._lock.release()
-        elif (process := self._process) is not None:
-            process.kill()  # the thread waiting for an answer cleans up
+            elif self._process is not None:
+                self._doomed = True
+                self._process.kill()  # the last thread waiting for an answer cleans up
+
+    @contextlib.contextmanager
+    def _using(self) -> Iterator[None]:
+        with self._lock:
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inside -= 1
+                if self._doomed and not self._inside:
+                    self._end()
 
     def __enter__(self) -> Worker:
         self.start()
@@ -167,7 +201,8 @@ class Worker:
 
     def _end(self) -> int | None:
         """Kill, reap and tidy up; the exit code if a process ran."""
-        process, self._process = self._process, None
+        process, self._process, self._post = self._process, None, None
+        self._doomed = False
         code = process.end() if process is not None else None
         if self._private is not None:
             shutil.rmtree(self._private, ignore_errors=True)
@@ -179,9 +214,11 @@ class Worker:
         self._mark("start")
         launched = launch(self.spec, self.env, self.store_dir, self.log, self.options)
         self._process, self.isolation, self._private = launched
+        self._post = Post(self._process.channel)
 
     def _exchange_hello(self, deadline_s: float) -> None:
-        process = self._running()
+        process = self._process
+        assert process is not None
         with self._failing("start", deadline_s):
             process.channel.send(
                 config(self.spec, self.options, self.clock_s, self._ports), deadline_s
@@ -208,23 +245,25 @@ class Worker:
         timeout_s: float | None = None,
         unit: str | None = None,
     ) -> Any:
-        with self._lock:
-            process = self._running()
-            self._number += 1
-            self.clock_s += 1.0
+        lane: Lane = "read" if self.options.overlap and verb in _QUESTIONS else "write"
+        with self._turns[lane], self._using():
+            post = self._running()
+            with self._lock:
+                self._number += 1
+                number = self._number
+            self._clocks[lane] += 1.0
             self._mark(f"{verb} {unit or ''}".strip())
             before = self._log_size()
             deadline_s = time.monotonic() + (timeout_s or self._timeout(verb))
-            request = {"id": self._number, "verb": verb, "args": args, "now_s": self.clock_s}
+            request = {"id": number, "verb": verb, "args": args, "now_s": self._clocks[lane]}
             with self._failing(verb, deadline_s):
-                process.channel.send(request, deadline_s)
-            return self._receive(verb, deadline_s, before)
+                post.send(request, deadline_s)
+            return self._receive(verb, number, deadline_s, before)
 
-    def _receive(self, verb: str, deadline_s: float, log_before: int) -> Any:
-        process = self._running()
+    def _receive(self, verb: str, expected: int, deadline_s: float, log_before: int) -> Any:
+        post = self._running()
         with self._failing(verb, deadline_s):
-            reply = process.channel.receive(deadline_s)
-        expected = 0 if verb == "load" else self._number
+            reply = post.receive(expected, deadline_s)
         if reply.get("id") != expected or "ok" not in reply:
             raise self._lost("protocol", f"{verb}: the reply has id {reply.get('id')!r}")
         self.last = Reply(
@@ -241,7 +280,7 @@ class Worker:
         error = reply["error"]
         message = f"{verb}: {error['type']}: {error['message']}"
         if verb == "load":
-            self._end()
+            self._doomed = True
         raise WorkerFailure("raised", message, tail(self.log), error["traceback"])
 
     @contextlib.contextmanager
@@ -260,17 +299,25 @@ class Worker:
 
     def _lost(self, kind: FailureKind, message: str) -> WorkerFailure:
         """End the process and say how it ended."""
-        if kind == "died" and self._process is not None:
-            self._process.wait(2.0)
-        code = self._end()
+        code = None
+        with self._lock:
+            self._doomed = True
+            process = self._process
+        if process is not None:
+            if kind == "died":
+                process.wait(2.0)
+            process.kill()
+            process.wait(2.0)
+            code = process.code()
         if kind == "died" and code is not None:
             message = f"{message}: {exit_text(code)}"
         return WorkerFailure(kind, message, tail(self.log))
 
-    def _running(self) -> WorkerProcess:
-        if self._process is None:
+    def _running(self) -> Post:
+        post = self._post
+        if post is None:
             raise WorkerFailure("died", f"worker of {self.spec.name} is not running")
-        return self._process
+        return post
 
     def _timeout(self, verb: str) -> float:
         return float(getattr(self.spec.timeouts, verb)) * self.options.timeout_scale

@@ -36,6 +36,8 @@ class WorkerOptions:
     open_files: int = 65_536
     timeout_scale: float = 1.0
     """Factor on the time-outs of system.toml."""
+    overlap: bool = False
+    """Questions may be put while another verb runs."""
 
 
 def launch(
@@ -76,6 +78,7 @@ def config(
         "ports": ports,
         "frozen": options.frozen,
         "seed": options.seed,
+        "overlap": options.overlap,
         "now_s": clock_s,
         "rlimits": {
             "RLIMIT_CORE": 0,

@@ -61,6 +61,13 @@ class WorkerProcess:
         state = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         return state is None
 
+    def code(self) -> int | None:
+        """Exit code, negative for a signal, without reaping; None while it runs."""
+        state = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if state is None:
+            return None
+        return state.si_status if state.si_code == os.CLD_EXITED else -state.si_status
+
     def wait(self, timeout_s: float) -> bool:
         """True when the process ended within the time."""
         deadline_s = time.monotonic() + timeout_s

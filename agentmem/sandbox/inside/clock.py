@@ -2,7 +2,9 @@
 
 `time.monotonic` and `time.perf_counter` keep running: durations and time-outs stay true. The clock
 moves by a microsecond per reading, and by what the verb's own thread sleeps, so that polling
-loops end. Readings made in C (SQLite's CURRENT_TIMESTAMP, numpy's "now") are out of reach.
+loops end. A question that runs beside another verb has a clock of its own in its own thread;
+threads that the upstream started see the other verb's. Readings made in C (SQLite's
+CURRENT_TIMESTAMP, numpy's "now") are out of reach.
 """
 
 from __future__ import annotations
@@ -18,30 +20,40 @@ from typing import Any
 _TICK_NS = 1_000
 
 
+class _Hands:
+    """What one thread is shown."""
+
+    def __init__(self, now_s: float) -> None:
+        self.base_ns = int(now_s * 1e9)
+        self.slept_ns = 0
+        self.ticks = itertools.count()
+
+
 class FrozenClock:
     """Seconds since the epoch as set by the harness before each verb."""
 
     def __init__(self, now_s: float) -> None:
-        self.set(now_s)
         self._sleep = time.sleep
-        self._verb_thread = threading.get_ident()
+        self._main = threading.get_ident()
+        self._hands = {self._main: _Hands(now_s)}
 
     def set(self, now_s: float) -> None:
-        self._base_ns = int(now_s * 1e9)
-        self._slept_ns = 0
-        self._ticks = itertools.count()
+        """Set the clock of the verb in this thread."""
+        self._hands[threading.get_ident()] = _Hands(now_s)
 
     def now_ns(self) -> int:
-        return self._base_ns + self._slept_ns + next(self._ticks) * _TICK_NS
+        hands = self._hands.get(threading.get_ident()) or self._hands[self._main]
+        return hands.base_ns + hands.slept_ns + next(hands.ticks) * _TICK_NS
 
     def now_s(self) -> float:
         return self.now_ns() / 1e9
 
     def sleep(self, seconds: float) -> None:
-        """Sleep for real; in the verb's thread the clock moves along."""
+        """Sleep for real; in a verb's thread the clock moves along."""
         self._sleep(seconds)
-        if threading.get_ident() == self._verb_thread:
-            self._slept_ns += int(seconds * 1e9)
+        hands = self._hands.get(threading.get_ident())
+        if hands is not None:
+            hands.slept_ns += int(seconds * 1e9)
 
     def install(self) -> None:
         """Replace the readings of `time` and `datetime` in this process."""
