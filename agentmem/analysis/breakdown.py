@@ -11,8 +11,8 @@ from agentmem.analysis.load import REFERENCES, Run
 from agentmem.analysis.stats import percentile
 from agentmem.analysis.tables import BILL, mean, title
 
-CAP_BOUND_SHARE = 0.1
-"""A kind of call is flagged "cap-bound" when more than this share ended at a token cap."""
+CAP_BOUND_SHARE = 0.2
+"""A kind of call is flagged "cap-bound" when this share or more ended at a token cap."""
 
 
 def phase_times(run: Run) -> pd.DataFrame:
@@ -54,9 +54,20 @@ def phase_value(run: Run, system: str, phase: str, column: str) -> float:
     return float(pd.to_numeric(values).fillna(0).sum())
 
 
-STATES = ("queue", "prefill", "decode", "embedding", "call_other", "own")
+STATES = (
+    "client_cpu",
+    "queue",
+    "prefill",
+    "decode",
+    "embedding",
+    "call_other",
+    "core_wait",
+    "idle",
+)
 """Disjoint parts of a phase's wall time. `call_other`: inside a model call, not explained by the
-engine (transport, gateway, or a server that does not say); `own`: no model call in flight."""
+engine (transport, gateway, or a server that does not say). Outside calls: `client_cpu`, at most
+what the worker used; `core_wait`, ready to run without a core; `idle`, the rest, in which the
+system waits for its store or for nothing: from outside the two look the same."""
 
 
 def wall_states(run: Run) -> pd.DataFrame:
@@ -71,9 +82,15 @@ def wall_states(run: Run) -> pd.DataFrame:
         calls = _calls_of(run, entry["system"], entry["phase"])
         rows.append(
             {"system": title(run, entry["system"]), "phase": entry["phase"]}
-            | _states(calls, float(entry["wall_s"]), float(entry["in_calls_s"]))
+            | _states(calls, entry, _core_wait(run, entry["system"], entry["phase"]))
         )
     return pd.DataFrame(rows)
+
+
+def _core_wait(run: Run, system: str, phase: str) -> float:
+    mine = run.windows["system"].eq(system) & run.windows["phase"].eq(phase)
+    waits = run.windows[mine & run.windows["bucket"].isin(BILL)]["worker_wait_s"]
+    return known_sum(waits) or 0.0
 
 
 def _calls_of(run: Run, system: str, phase: str) -> pd.DataFrame:
@@ -82,28 +99,37 @@ def _calls_of(run: Run, system: str, phase: str) -> pd.DataFrame:
     return calls[mine & calls["bucket"].isin(BILL)]
 
 
-def _states(calls: pd.DataFrame, wall: float, covered: float) -> dict[str, Any]:
-    covered = min(covered, wall)
+def _states(calls: pd.DataFrame, entry: dict[Any, Any], core_wait: float) -> dict[str, Any]:
+    wall = float(entry["wall_s"])
+    covered = min(float(entry["in_calls_s"]), wall)
     total = calls["latency_s"].sum()
     scale = covered / total if total else 0.0
     chat = calls[~calls["embeds"]]
     parts = {n: chat[f"engine_{n}_s"].sum() * scale for n in ("queue", "prefill", "decode")}
     parts["embedding"] = calls[calls["embeds"]]["latency_s"].sum() * scale
     parts["call_other"] = max(0.0, covered - sum(parts.values()))
-    parts["own"] = max(0.0, wall - covered)
+    cpu = entry["worker_cpu_s"]
+    left = max(0.0, wall - covered)
+    # What a worker used while a call was in flight cannot be told from what it used outside one.
+    parts["client_cpu"] = min(0.0 if cpu is None or pd.isna(cpu) else float(cpu), left)
+    parts["core_wait"] = min(core_wait, left - parts["client_cpu"])
+    parts["idle"] = left - parts["client_cpu"] - parts["core_wait"]
     return {f"{name}_s": float(parts[name]) for name in STATES} | {"wall_s": wall}
 
 
+KIND_KEYS = ["system", "phase", "bucket", "stage", "kind", "endpoint"]
+
+
 def calls_by_kind(run: Run) -> pd.DataFrame:
-    """Calls and tokens per system, phase and kind, with the share that hit a token cap."""
+    """Calls and tokens per system, phase, stage and kind; the share that hit a token cap."""
     calls = run.calls[run.calls["endpoint"] != "other"]
     calls = calls.assign(phase=calls["phase"].fillna(OUTSIDE))
     rows = []
-    for key, group in calls.groupby(["system", "phase", "bucket", "kind", "endpoint"], sort=False):
+    for key, group in calls.groupby(KIND_KEYS, sort=False, dropna=False):
         ended = group[group["ok"] & ~group["embeds"]]
         capped = ended["finish_reason"].eq("length").mean() if len(ended) else None
         rows.append(
-            dict(zip(("system", "phase", "bucket", "kind", "endpoint"), key, strict=True))
+            dict(zip(KIND_KEYS, key, strict=True))
             | {
                 "system": title(run, str(key[0])),
                 "calls": len(group),
@@ -114,7 +140,7 @@ def calls_by_kind(run: Run) -> pd.DataFrame:
                 else known_sum(group["output_tokens"]),
                 "sequences_per_call": mean(group["sequences"].astype("float64")),
                 "cap_share": capped,
-                "cap_bound": capped is not None and capped > CAP_BOUND_SHARE,
+                "cap_bound": capped is not None and capped >= CAP_BOUND_SHARE,
             }
         )
     return pd.DataFrame(rows)

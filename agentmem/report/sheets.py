@@ -14,6 +14,7 @@ from agentmem.analysis.scores import CORRECT_RULE
 from agentmem.analysis.verdict import Check
 from agentmem.report import format as fmt
 from agentmem.report.sheet import Column, Sheet, column, sheet
+from agentmem.report.tradeoff_sheet import tradeoff_sheet
 
 Runs = Sequence[tuple[str, Run]]
 NAME = column("system", "title", fmt.text)
@@ -163,20 +164,28 @@ def phases(runs: Runs) -> Sheet:
     )
 
 
+STATE_NAMES = {s: s.replace("_", " ") for s in STATES} | {
+    "client_cpu": "client CPU",
+    "call_other": "call, other",
+    "idle": "store, idle",
+}
+
+
 def wall_states(runs: Runs) -> Sheet:
-    headings = {"call_other": "call, not explained", "own": "system's own work"}
     return sheet(
         "wall_states",
         "Where the wall time went",
         "Disjoint parts that add up to the wall time: inside model calls as the engine reports "
-        "them, and outside any call. “Not explained” is transport, the gateway, or a server "
-        "that does not say.",
+        "them, and outside any call. “Call, other” is transport, the gateway, or a server that "
+        "does not say; “client CPU” is at most what the worker used, “core wait” at most what it "
+        "waited for a core; “store, idle” is the rest: from outside a store at work and an idle "
+        "process look the same.",
         runs,
         breakdown.wall_states,
         [
             PLAIN,
             column("phase", "phase", fmt.text),
-            *(column(headings.get(s, s), f"{s}_s", fmt.seconds) for s in STATES),
+            *(column(STATE_NAMES[s], f"{s}_s", fmt.seconds) for s in STATES),
             column("wall", "wall_s", fmt.seconds),
         ],
     )
@@ -190,13 +199,14 @@ def kinds(runs: Runs) -> Sheet:
         "calls_by_kind",
         "Calls by kind",
         "Kinds are recognised by each system's own prompts; “unknown” is printed as such. A kind "
-        f"is cap-bound when more than {100 * CAP_BOUND_SHARE:.0f} % of its replies were cut off "
-        "at the token cap: its lengths then say more about the cap than about the system.",
+        f"is cap-bound when {100 * CAP_BOUND_SHARE:.0f} % or more of its replies were cut off at "
+        "the token cap: its lengths then say more about the cap than about the system.",
         runs,
         breakdown.calls_by_kind,
         [
             PLAIN,
             column("phase", "phase", fmt.text),
+            column("stage", "stage", fmt.text),
             column("kind", "kind", fmt.text),
             column("endpoint", "endpoint", fmt.text),
             column("attempts", "calls"),
@@ -303,6 +313,7 @@ def checks(runs: Runs) -> Sheet:
 ALL = (
     end_to_end,
     quality,
+    tradeoff_sheet,
     phase_times,
     phases,
     wall_states,
