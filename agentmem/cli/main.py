@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 
 import agentmem
-from agentmem.cli import check, doctor, models, report, run, serve, systems
+from agentmem.cli import check, compare, doctor, models, report, run, serve, systems, workload
 from agentmem.cli.say import plain
 from agentmem.errors import AgentMemError
 
-VERBS = (run, report, check, systems, models, serve, doctor)
+VERBS = (run, report, compare, check, workload, systems, models, serve, doctor)
 
 EPILOG = """\
 first steps:

@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from agentmem.report.content import Content
-from agentmem.report.plots import energy, phases, tokens
+from agentmem.report.plots import energy, phases, tokens, tradeoff
 
 THEMES = {
     "light": {"ink": "#202327", "faint": "#D9DCE0", "paper": "#FFFFFF"},
@@ -43,7 +43,9 @@ class Plot:
     caption: Callable[[Content], str]
 
 
+TRADEOFF = Plot("f2_tradeoff", "Accuracy against query latency", tradeoff.draw, tradeoff.caption)
 PLOTS = (
+    TRADEOFF,
     Plot("f3_phases", "Where the time goes", phases.draw, phases.caption),
     Plot("f4_energy", "Energy per correct answer", energy.draw, energy.caption),
     Plot("tokens", "Tokens per phase", tokens.draw, tokens.caption),
@@ -54,10 +56,11 @@ def draw_all(content: Content) -> tuple[Drawing, ...]:
     """All figures of a report; nothing is drawn for a report without any system."""
     if not any(run.run.systems for run in content.runs):
         return ()
-    return tuple(_drawing(plot, content) for plot in PLOTS)
+    return tuple(drawing(plot, content) for plot in PLOTS)
 
 
-def _drawing(plot: Plot, content: Content) -> Drawing:
+def drawing(plot: Plot, content: Content) -> Drawing:
+    """One figure in all its forms."""
     light = _render(plot, content, THEMES["light"], "svg")
     svg = {name: _recoloured(light, theme) for name, theme in THEMES.items()}
     png = _render(plot, content, THEMES["light"], "png")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from typing import Any
 
 import jinja2
 
@@ -21,15 +22,20 @@ _ENGINE = jinja2.Environment(
 
 
 def html(content: Content, drawings: Sequence[Drawing]) -> str:
-    """The page as text."""
-    style, _, _ = _ENGINE.loader.get_source(_ENGINE, "report.css")  # type: ignore[union-attr]
-    return _ENGINE.get_template("report.html.j2").render(
+    """The page of a report as text."""
+    return render(
+        "report.html.j2",
         content=content,
-        style=style,
         figures={d.key: d for d in drawings},
-        data_uri=data_uri,
         version=agentmem.__version__,
     )
+
+
+def render(template: str, **values: Any) -> str:
+    """A page with the report's style, everything in `values` escaped."""
+    style, _, _ = _ENGINE.loader.get_source(_ENGINE, "report.css")  # type: ignore[union-attr]
+    page = _ENGINE.get_template(template)
+    return page.render(style=style, data_uri=data_uri, **values)
 
 
 def data_uri(drawing: Drawing, theme: str) -> str:

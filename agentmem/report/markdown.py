@@ -22,12 +22,15 @@ def _lines(content: Content, drawings: Sequence[Drawing]) -> Iterator[str]:
             yield f"Run {content.letters[entry.label]}: {plain(entry.label)}\n"
         yield from _opening(entry)
     figures = {d.key: d for d in drawings}
-    after = {"t3_end_to_end": ("f3_phases", "f4_energy", "tokens")}
+    after = {
+        "t3_end_to_end": ("f3_phases", "f4_energy", "tokens"),
+        "f2_tradeoff": ("f2_tradeoff",),
+    }
     for sheet in content.sheets:
-        yield from _table(sheet)
+        yield from table_lines(sheet)
         for key in after.get(sheet.key, ()):
             if key in figures:
-                yield from _figure(figures[key])
+                yield from figure_lines(figures[key])
     yield "## Accounts\n"
     for entry in content.runs:
         yield from (f"- {line}" for line in entry.conservation)
@@ -46,7 +49,8 @@ def _opening(entry: RunContent) -> Iterator[str]:
     yield f"{plain(entry.energy)}\n"
 
 
-def _table(sheet: Sheet) -> Iterator[str]:
+def table_lines(sheet: Sheet) -> Iterator[str]:
+    """A sheet as a Markdown table."""
     yield f"## {sheet.heading}\n"
     if sheet.rows:
         yield "| " + " | ".join(c.heading for c in sheet.columns) + " |"
@@ -57,7 +61,8 @@ def _table(sheet: Sheet) -> Iterator[str]:
     yield f"\n{sheet.note}\n"
 
 
-def _figure(drawing: Drawing) -> Iterator[str]:
+def figure_lines(drawing: Drawing) -> Iterator[str]:
+    """A figure with its caption."""
     yield f"![{drawing.heading}](figures/{drawing.key}.png)\n"
     yield f"*{drawing.caption}*\n"
 

@@ -14,6 +14,7 @@ from agentmem.analysis.scores import CORRECT_RULE
 from agentmem.analysis.verdict import Check
 from agentmem.report import format as fmt
 from agentmem.report.sheet import Column, Sheet, column, sheet
+from agentmem.report.tradeoff_sheet import tradeoff_sheet
 
 Runs = Sequence[tuple[str, Run]]
 NAME = column("system", "title", fmt.text)
@@ -312,6 +313,7 @@ def checks(runs: Runs) -> Sheet:
 ALL = (
     end_to_end,
     quality,
+    tradeoff_sheet,
     phase_times,
     phases,
     wall_states,

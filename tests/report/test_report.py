@@ -121,7 +121,12 @@ def test_every_part_is_there(page: Page, paths: ReportPaths) -> None:
         "5f0c5f0c",
     ):
         assert words in text, words
-    assert {p.name for p in paths.png} == {"f3_phases.png", "f4_energy.png", "tokens.png"}
+    assert {p.name for p in paths.png} == {
+        "f2_tradeoff.png",
+        "f3_phases.png",
+        "f4_energy.png",
+        "tokens.png",
+    }
 
 
 def test_csv_holds_the_figures_of_the_frames(paths: ReportPaths, folder: Path) -> None:

@@ -1,0 +1,173 @@
+"""What two runs do not have in common, and which comparisons that forbids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentmem.analysis.compare_metrics import FLOOR_S, GROUPS, Group
+from agentmem.analysis.load import Run
+from agentmem.records import PHASES
+
+ALL = frozenset(GROUPS)
+TIMES: frozenset[Group] = frozenset({"time", "cpu", "energy"})
+
+
+@dataclass(frozen=True, slots=True)
+class Differing:
+    """One fact that is not the same in two runs, or that spoils a comparison by itself."""
+
+    key: str
+    a: str
+    b: str
+    blocks: frozenset[Group]
+    """Groups that may not be compared because of it; empty: said, and no more."""
+    where: str | None = None
+    """`system.phase` it is about; None: everything."""
+
+    def __str__(self) -> str:
+        place = f" ({self.where})" if self.where else ""
+        return f"{self.key}{place}: {self.a} / {self.b}"
+
+
+def _params(run: Run, *names: str) -> Any:
+    params = (run.manifest.get("workload") or {}).get("params") or {}
+    found = {name: params[name] for name in names if params.get(name) is not None}
+    return ", ".join(map(str, found.values())) or None
+
+
+def _part(run: Run, table: str, *names: str) -> Any:
+    found = run.manifest.get(table) or {}
+    known = [str(found[n]) for n in names if found.get(n) is not None]
+    return ", ".join(known) or None
+
+
+def _data(run: Run) -> Any:
+    """The hash of every unit and question; without one, their counts and sizes."""
+    workload = run.manifest.get("workload") or {}
+    return workload.get("data_hash") or workload.get("histories")
+
+
+def _machine(run: Run) -> Any:
+    names = ("cpu_model", "cpu", "usable_cores", "cores", "memory_bytes", "gpu")
+    return _part(run, "machine", *names)
+
+
+def _energy(run: Run) -> Any:
+    return _part(run, "energy", "source", "scope", "w_per_core")
+
+
+MUST_AGREE: dict[str, tuple[Callable[[Run], Any], frozenset[Group]]] = {
+    "workload": (lambda run: _part(run, "workload", "name"), ALL),
+    "unit": (lambda run: _params(run, "unit", "chunk_tokens"), ALL),
+    "tokenizer": (lambda run: _params(run, "tokenizer"), ALL),
+    "data": (_data, ALL),
+    "model": (lambda run: _part(run, "engine", "model", "weights"), ALL),
+    "embedder": (lambda run: _part(run, "embedder", "model", "dims"), ALL),
+    "machine": (_machine, TIMES),
+    "energy": (_energy, frozenset({"energy"})),
+}
+SPOILS = ("replay", "contention")
+"""Barred by what one run is, not by a difference: times served from a recording, and times taken
+while other work was in the way."""
+ACROSS = (*MUST_AGREE, *SPOILS)
+"""What `--across` may name: differences that are the point of the comparison."""
+
+
+def differing(a: Run, b: Run) -> list[Differing]:
+    """Everything that tells two runs apart, what forbids comparisons first."""
+    found = [
+        Differing(key, shown(fact(a)), shown(fact(b)), blocks)
+        for key, (fact, blocks) in MUST_AGREE.items()
+        if fact(a) != fact(b)
+    ]
+    found += _spoiled("replay", replayed(a), replayed(b), None)
+    for system in (s for s in a.systems if s in b.systems):
+        for room, phases in PHASES_OF.items():
+            one, two = contended(a, system, phases), contended(b, system, phases)
+            found += _spoiled("contention", one, two, f"{system}.{room}")
+    return found + list(_stated(a, b))
+
+
+def _spoiled(key: str, a: str | None, b: str | None, where: str | None) -> list[Differing]:
+    blocks: frozenset[Group] = TIMES if key == "replay" else frozenset({"time"})
+    return [Differing(key, a or "no", b or "no", blocks, where)] if a or b else []
+
+
+def replayed(run: Run) -> str | None:
+    """Whether replies came from a recording at once, so that no time is a model's."""
+    return "replayed" if _part(run, "engine", "kind") == "replay" else None
+
+
+WAIT_SHARE = 0.2
+"""Share of the CPU time they wanted that worker and engine may wait for a core, where the run
+states no limit of its own."""
+WAIT_OF_WALL = 0.05
+"""Waits below this share of the wall time move no figure and are let pass."""
+PHASES_OF = {phase: (phase,) for phase in PHASES} | {"question": ("retrieval", "generation")}
+
+
+def contended(run: Run, system: str, phases: Sequence[str]) -> str | None:
+    """How much a phase's windows waited for a core, where that is too much to trust its times."""
+    stated = (run.manifest.get("contention") or {}).get("limit")
+    limit = WAIT_SHARE if stated is None else float(stated)
+    mine = run.windows[run.windows["system"].eq(system) & run.windows["phase"].isin(phases)]
+    waits, cpu = (
+        float(mine[[f"worker_{what}", f"engine_{what}"]].sum().sum())
+        for what in ("wait_s", "cpu_s")
+    )
+    wall = float((mine["end_s"] - mine["start_s"] - mine["quiet_s"]).sum())
+    least = max(WAIT_OF_WALL * wall, limit * (waits + cpu), FLOOR_S * len(mine))
+    if waits > least:
+        return f"{100 * waits / (waits + cpu):.0f} % of its time waiting for a core"
+    return None
+
+
+def sampling(run: Run) -> str:
+    """The profile's sampling; unknown counts as native."""
+    calls = (run.manifest.get("profile") or {}).get("calls") or {}
+    return str(calls.get("sampling") or "native")
+
+
+QUIET_KEYS = ("profile.name", "profile.description", "profile.workload", "profile.systems")
+"""Profile keys that are said elsewhere or mean nothing."""
+
+
+def _stated(a: Run, b: Run) -> Iterator[Differing]:
+    """Settings that differ and forbid nothing: often the very thing that was changed."""
+    one, two = _settings(a), _settings(b)
+    for key in dict.fromkeys([*one, *two]):
+        if one.get(key) != two.get(key) and not key.startswith(QUIET_KEYS):
+            yield Differing(key, shown(one.get(key)), shown(two.get(key)), frozenset())
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    manifest = run.manifest
+    names = ("mode", "backend", "threads", "kind", "window", "window_tokens")
+    engine = {f"engine.{n}": (manifest.get("engine") or {}).get(n) for n in names}
+    systems = {
+        f"systems.{name}.{fact}": (info or {}).get(fact)
+        for name, info in (manifest.get("systems") or {}).items()
+        for fact in ("upstream", "fidelity", "lock", "code")
+    }
+    profile = dict(_flat("profile", manifest.get("profile") or {}))
+    facts = {"agentmem": manifest.get("agentmem"), "status": manifest.get("status")}
+    # The address of a local server is another one every time.
+    skip = ("profile.engine.url", "profile.engine.embed_url", "profile.engine.model")
+    settings = facts | engine | profile | systems
+    return {key: value for key, value in settings.items() if key not in skip}
+
+
+def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flat(f"{prefix}.{key}", inner)
+    else:
+        yield prefix, value
+
+
+def shown(value: Any) -> str:
+    """A fact in at most forty characters."""
+    text = "not stated" if value is None else str(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
