@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pandas as pd
+
 from agentmem.analysis import breakdown, tables
 from agentmem.analysis.breakdown import CAP_BOUND_SHARE, STATES
 from agentmem.analysis.checks import check_run
 from agentmem.analysis.frames import frame
 from agentmem.analysis.load import Run
+from agentmem.analysis.locomo import locomo_means
 from agentmem.analysis.scores import CORRECT_RULE
 from agentmem.analysis.verdict import Check
 from agentmem.report import format as fmt
@@ -83,24 +86,40 @@ def _category(key: str) -> Column:
     return Column(key.removeprefix("category: "), lambda row: fmt.text(row[key]))
 
 
+def _qualities(run: Run) -> pd.DataFrame:
+    """Quality by category, with LoCoMo's own score where the questions are LoCoMo's."""
+    table, own = tables.by_category(run), locomo_means(run)
+    scores = [(own or {}).get(system) for system in table.get("system", ())]
+    return table.assign(locomo_f1=pd.Series(scores, dtype="float64"))
+
+
+LOCOMO_NOTE = (
+    " LoCoMo F1: the score of that data set's authors, over word stems; an adversarial question "
+    "counts when the answer says “not mentioned” or “no information available”."
+)
+
+
 def quality(runs: Runs) -> Sheet:
     found = (str(c) for _, run in runs for c in run.scores["category"])
     categories = [f"category: {c}" for c in dict.fromkeys(found)]
+    locomo = any(locomo_means(run) for _, run in runs)
     return sheet(
         "quality",
         "Answers",
         f"{CORRECT_RULE} In brackets: 95 % interval of the share (Wilson). Stale: the answer holds "
         "a superseded value and no right one. Evidence found, by id: share of the evidence whose "
         "source was retrieved, where a system returns sources; by text: questions for which a "
-        "right answer stands in the retrieved text. The two are different measures.",
+        "right answer stands in the retrieved text. The two are different measures."
+        + (LOCOMO_NOTE if locomo else ""),
         runs,
-        tables.by_category,
+        _qualities,
         [
             NAME,
             RIGHT,
             Column("accuracy, %", _accuracy),
             *(_category(c) for c in categories),
             column("F1", "f1", fmt.short),
+            *([column("LoCoMo F1", "locomo_f1", fmt.short)] if locomo else []),
             column("stale", "stale_share", fmt.percent),
             column("says not known", "abstained_share", fmt.percent),
             column("evidence by id", "recall_ids", fmt.percent),
