@@ -90,4 +90,7 @@ def write_atomic(path: Path, text: str) -> None:
             os.fsync(file.fileno())
         part.replace(path)
     except OSError as err:
-        raise DataError(f"cannot write {path}: {err.strerror}") from None
+        part.unlink(missing_ok=True)
+        raise DataError(
+            f"cannot write {path}: {err.strerror}; mend that and run the same command again"
+        ) from None

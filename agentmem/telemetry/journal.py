@@ -38,6 +38,7 @@ class Journal:
     """Appends rows to `path`; safe from several threads, refuses a second writing process.
 
     `failure` keeps the first write error, for a caller whose rows are written by other threads.
+    After it nothing more is written: a later, shorter row that still fits would leave a hole.
     """
 
     def __init__(self, path: Path) -> None:
@@ -62,6 +63,8 @@ class Journal:
         """Append one row. Raises DataError when the file system takes no more."""
         line = encode(row)
         with self._lock:
+            if self.failure is not None:
+                raise self.failure
             try:
                 written = os.write(self._fd, line)
             except OSError as error:

@@ -165,9 +165,11 @@ def test_size_limit_is_one_clear_line_and_tears_nothing(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert read_rows(path) == footprints[:2]
-    assert journal.failure is not None
-    journal.write(footprints[4])
+    with pytest.raises(DataError, match="earlier rows are whole"):
+        journal.write(footprints[4])  # it would fit, behind a hole
     journal.close()
+    with Journal(path) as journal:
+        journal.write(footprints[4])
     assert read_rows(path) == [*footprints[:2], footprints[4]]
     assert all(json.loads(text) for text in path.read_text().splitlines())
 
