@@ -30,6 +30,8 @@ from agentmem.memory import (
 COLLECTION = "facts"
 ROLES = ("people", "given")
 EVENTS = ("ADD", "UPDATE", "DELETE")
+NOTHING_KNOWN = "\n    Current memory is empty.\n"
+"""Stands in the consolidation prompt when no stored fact is near."""
 
 
 class Mem0(MemorySystem):
@@ -250,12 +252,14 @@ class Replies:
     def clear(self) -> None:
         self.extract: str | None = None
         self.decide: str | None = None
+        self.nothing_known = False
         self.capped: list[str] = []
         self.errors.lines.clear()
 
     def take(self, llm: Any, response: Any, params: dict[str, Any]) -> None:
         """Mem0's response callback. Only the extraction prompt has a system message."""
         stage = "extract" if params["messages"][0]["role"] == "system" else "decide"
+        self.nothing_known = NOTHING_KNOWN in params["messages"][0]["content"]
         choice = response.choices[0]
         setattr(self, stage, choice.message.content or "")
         if choice.finish_reason == "length":
@@ -263,14 +267,16 @@ class Replies:
 
     def losses(self, done: int) -> list[tuple[int, str]]:
         """(pieces, reason) of what Mem0 dropped without raising, `done` actions carried out."""
-        found = list(lost_pieces(self.extract, self.decide, done))
+        found = list(lost_pieces(self.extract, self.decide, self.nothing_known, done))
         told = self.errors.lines[0] if self.errors.lines else None
         if told and not any(count for count, _ in found):
             found.append((1, "Mem0 logged an error"))
         return [(count, f"{why} ({told})" if told and count else why) for count, why in found]
 
 
-def lost_pieces(extract: str | None, decide: str | None, done: int) -> Iterator[tuple[int, str]]:
+def lost_pieces(
+    extract: str | None, decide: str | None, nothing_known: bool, done: int
+) -> Iterator[tuple[int, str]]:
     """README.md, "Losses", as code: from the two replies and the number of actions carried out."""
     facts = _facts(_read(extract))
     if facts is None:
@@ -290,7 +296,9 @@ def lost_pieces(extract: str | None, decide: str | None, done: int) -> Iterator[
         yield len(kept), "facts without a decision"
         return
     wanted = sum(not (isinstance(a, dict) and a.get("event") == "NONE") for a in actions)
-    if wanted > done:
+    if wanted == 0 and nothing_known:
+        yield len(kept), "facts judged known where nothing is known"
+    elif wanted > done:
         yield wanted - done, "action not carried out"
 
 

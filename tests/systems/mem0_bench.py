@@ -29,12 +29,14 @@ def worker(models: ScriptedModels, store: Path) -> Worker:
     log_dir = store.parent / "logs"
     made = Worker(SPEC, ensure(SPEC), store, log_dir, allowed_ports=(models.port,))
     made.start()
+    assert made.last is not None and made.last.blocked == 0
     return made
 
 
 def opened(models: ScriptedModels, store: Path, limits: Limits = LIMITS) -> Worker:
     made = worker(models, store)
     made.open(endpoints(models), limits)
+    assert made.last is not None and made.last.blocked == 0
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -87,8 +88,9 @@ DECISION: dict[str, tuple[Reply, int, int]] = {
         1,
         2,
     ),
-    "NONE alone": (actions(act("NONE", "Likes tea")), 0, 0),
-    "NONE without a text": (actions(act("NONE")), 0, 0),
+    "NONE alone": (actions(act("NONE", "Likes tea")), 2, 0),
+    "NONE without a text": (actions(act("NONE")), 2, 0),
+    "NONE beside ADD": (actions(act("NONE", "Likes tea"), act("ADD", "Likes jam")), 0, 1),
     "fewer actions than facts": (actions(act("ADD", "Likes tea")), 0, 1),
     "fenced": ('```json\n{"memory": [{"id": "0", "event": "ADD", "text": "Tea"}]}\n```', 0, 1),
     "in prose": ('Sure: {"memory": [{"id": "0", "event": "ADD", "text": "Tea"}]} Done.', 0, 1),
@@ -111,9 +113,19 @@ def test_decision(case: str, mem0: Worker, models: ScriptedModels) -> None:
 
 def _body(reply: Any) -> Any:
     """A bare list is a text to the script: send it as JSON."""
-    import json
-
     return json.dumps(reply) if isinstance(reply, list) else reply
+
+
+@pytest.mark.parametrize("none", [act("NONE", "Likes tea"), act("NONE")], ids=["text", "bare"])
+def test_known_facts_are_no_loss(
+    none: dict[str, Any], mem0: Worker, models: ScriptedModels
+) -> None:
+    user = f"knows {none}"
+    models.script(TWO, actions(act("ADD", "Likes tea"), act("ADD", "Likes jam")))
+    assert mem0.construct(unit(next(NUMBERS), "text", user)).added == 2
+    models.script(TWO, actions(none))
+    stored = mem0.construct(unit(next(NUMBERS), "text", user))
+    assert (stored.added, stored.lost, stored.note) == (0, 0, None)
 
 
 def test_repeated_facts_are_one_loss(mem0: Worker, models: ScriptedModels) -> None:
@@ -134,7 +146,7 @@ def test_a_text_of_facts_goes_in_letter_by_letter(mem0: Worker, models: Scripted
 def test_a_failing_decision_call_is_a_loss(mem0: Worker, models: ScriptedModels) -> None:
     models.script(TWO, 500, 500, 500)
     stored = mem0.construct(unit(next(NUMBERS), "text", "fails"))
-    assert models.trace() == "ceecCC".lower()
+    assert models.trace() == "ceeccc"
     retries = [s.headers["x-stainless-retry-count"] for s in models.seen if not s.embeds]
     assert retries == ["0", "0", "1", "2"]
     assert (stored.added, stored.lost) == (0, 2)
