@@ -176,4 +176,6 @@ def test_ids_are_those_of_transformers(fetched, name: str) -> None:
         tokenizer.encode(text, special=False) == theirs.encode(text, add_special_tokens=False)
         for text in TEXTS
     ]
-    assert sum(same) >= len(TEXTS) - 2, same
+    # its conversion knows neither SmolLM2's split at number signs (½) nor Qwen's NFC
+    expected = len(TEXTS) - {"smollm2-135m": 1, "qwen2.5-coder-0.5b": 1}.get(name, 0)
+    assert sum(same) >= expected, same
