@@ -41,6 +41,8 @@ def call(args: argparse.Namespace) -> int:
     for name in args.names or DEFAULTS:
         if name not in MODELS:
             raise UsageError(f"no model named {name!r}; {nearest(name, list(MODELS))}")
+        if (terms := MODELS[name].terms) is not None and not is_fetched(name):
+            print(f"  {terms}")
         path = fetch(name, on_progress=sayer())
         print(f"{name:24} {path}")
     return 0
