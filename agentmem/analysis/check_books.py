@@ -128,7 +128,8 @@ def _homeless(run: Run) -> Iterator[str]:
         if call.bucket == "unattributed":
             continue
         home = spans.get((call.scope, call.phase, call.bucket), [])
-        if not any(start <= call.start_s <= end for start, end in home):
+        inside = any(start <= call.start_s <= end for start, end in home)
+        if not inside and not _cut_off(run, call):
             yield f"call {call.call_id} is booked to {call.phase} outside any such window"
 
 
@@ -139,3 +140,11 @@ RULES: dict[str, tuple[str, Examine]] = {
     "R10": ("same prompts from the same seed", prompts),
     "R11": ("phases add up to the run", sums),
 }
+
+
+def _cut_off(run: Run, call: Call) -> bool:
+    """Work that was cut off before its window was written: the last of an epoch that was stopped."""
+    rows = [r for r in run.journal if isinstance(r, Window | Call) and r.scope == call.scope]
+    stopped = run.manifest["status"] != "complete" or any(r.epoch > call.epoch for r in rows)
+    ends = [r.end_s for r in rows if isinstance(r, Window) and r.epoch == call.epoch]
+    return stopped and call.start_s > max(ends, default=0.0) - SLACK_S
