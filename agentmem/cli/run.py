@@ -23,6 +23,8 @@ examples:
   agentmem run quickstart --systems bm25,mem0
   agentmem run quickstart --set answer.max_tokens=64 --set workload.questions=20
   agentmem run quickstart --workload locomo --set workload.samples='["conv-30"]'
+  agentmem run quickstart --record replies.jsonl --out runs/live
+  agentmem run quickstart --replay replies.jsonl --out runs/replayed
   agentmem run my.toml --engine http://127.0.0.1:8000/v1 --set engine.model=my-model
 """
 
@@ -57,6 +59,21 @@ def add(verbs: Any) -> None:
     cmd.add_argument(
         "--capture", action="store_true", help="also keep the text of every model call"
     )
+    cmd.add_argument(
+        "--record", metavar="FILE", type=Path, help="keep the text of every model reply in FILE"
+    )
+    cmd.add_argument(
+        "--replay",
+        metavar="FILE",
+        type=Path,
+        help="take every model reply from FILE; no model runs",
+    )
+    cmd.add_argument(
+        "--replay-mode",
+        choices=["at-once", "through-engine"],
+        default="at-once",
+        help="at-once: replies as recorded (default); through-engine: not available yet",
+    )
     cmd.add_argument("--port", type=int, default=0, help="gateway port (default: any free one)")
     cmd.add_argument("--quiet", action="store_true", help="no live progress")
     cmd.set_defaults(call=call)
@@ -80,7 +97,9 @@ def call(args: argparse.Namespace) -> int:
     from agentmem.runner.run import RunOptions, run
 
     profile: Profile = profiles.load(args.profile, overrides(args))
-    options = RunOptions(args.out, args.capture, args.port)
+    options = RunOptions(
+        args.out, args.capture, args.port, args.record, args.replay, args.replay_mode
+    )
     with Live(enabled=not args.quiet) as live:
         result = run(profile, options, live)
     show(result)
@@ -97,7 +116,10 @@ def show(result: RunResult) -> None:
 
     console = Console()
     paths = build([result.path], result.path / "report")
-    console.print(summary(load(result.path)))
+    measured = load(result.path)
+    console.print(summary(measured))
+    for note in measured.manifest.get("notes") or ():
+        console.print(f"Note: {note}", highlight=False, markup=False)
     if not result.fresh:
         console.print("This run was already complete; nothing was measured again.")
     if result.status != "complete":

@@ -59,8 +59,9 @@ def calm(profile_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return load(out)
 
 
-def start(profile: Path, out: Path) -> subprocess.Popen[bytes]:
+def start(profile: Path, out: Path, *more: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "agentmem", "run", str(profile), "--out", str(out), "--quiet"]
+    command += more
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     return subprocess.Popen(command, cwd=ROOT, **quiet)
 
@@ -98,9 +99,9 @@ def alive(pid: int) -> bool:
         return False
 
 
-def kill_after(profile: Path, out: Path, count: int, how: signal.Signals) -> set[int]:
+def kill_after(profile: Path, out: Path, count: int, how: signal.Signals, *more: str) -> set[int]:
     """Signal a run once its journal has `count` rows; returns its children at that moment."""
-    process = start(profile, out)
+    process = start(profile, out, *more)
     while rows(out) < count and process.poll() is None:
         time.sleep(0.002)
     children = descendants(process.pid)
