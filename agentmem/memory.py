@@ -165,7 +165,7 @@ class Answer:
     entries: tuple[Entry, ...] = ()
     version_read: int | None = None
     calls: tuple[Called, ...] = ()
-    """What the calls were for, a later entry over an earlier one; calls that none of them names are retrieval.
+    """What the calls were for, a later entry over an earlier one; those not named are retrieval.
 
     Empty: the last chat call that succeeded is generation, all others are retrieval.
     """

@@ -40,12 +40,17 @@ class ScopeState:
     """`time.monotonic` of the last arrival or booking."""
     attempts: Attempts = field(default_factory=Attempts)
     calls: dict[str, Call] = field(default_factory=dict)
-    transport_failures: int = 0
+    transport_failures: Counter[str | None] = field(default_factory=Counter)
+    """By operation."""
 
     def slot_of(self, operation: str | None) -> Slot:
         if self.closed:
             return OUTSIDE
         return self.slots.get(operation, self.slots.get(None, OUTSIDE))
+
+    def broken(self, operations: tuple[str, ...]) -> int:
+        failures = self.transport_failures
+        return sum(failures[o] for o in operations) if operations else failures.total()
 
     def busy(self, operation: str | None) -> int:
         return self.in_flight.total() if operation is None else self.in_flight[operation]
@@ -116,7 +121,7 @@ class ScopeBook:
 
     def transport_failed(self, arrival: Arrival) -> None:
         with self._changed:
-            arrival.state.transport_failures += 1
+            arrival.state.transport_failures[arrival.operation] += 1
 
     def book(self, state: ScopeState, call: Call) -> None:
         with self._changed:

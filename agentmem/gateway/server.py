@@ -148,9 +148,12 @@ class Gateway:
         if self._forwarder is not None:
             self._loop.call_soon_threadsafe(self._forwarder.open_road.set)
 
-    def transport_failures(self, scope_id: str) -> int:
-        """Calls so far that got no reply, or half of one, because the upstream went away."""
-        return self._book.read(scope_id, lambda state: state.transport_failures)
+    def transport_failures(self, scope_id: str, *operations: str) -> int:
+        """Calls so far that got no reply, or half of one, because the upstream went away.
+
+        Those of the named operations only, or all of the scope's.
+        """
+        return self._book.read(scope_id, lambda state: state.broken(operations))
 
     def reattribute(
         self,

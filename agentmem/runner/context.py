@@ -1,22 +1,23 @@
-"""What every part of one run shares, and the window that puts work on the clock."""
+"""What every part of one run shares, and where in the run a row belongs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from agentmem.gateway.server import Gateway
-from agentmem.meters.base import EnergyMeter, spent
+from agentmem.meters.base import EnergyMeter
 from agentmem.meters.sampler import Sampler
 from agentmem.profile import Profile
-from agentmem.records import Bucket, Failure, Mark, MarkKind, Phase, Row, Window
+from agentmem.records import Failure, Mark, MarkKind, Row
 from agentmem.runner.engine import ServerFacts, wait_until_served
 from agentmem.runner.folder import RunFolder
 from agentmem.runner.keeper import Keeper
 from agentmem.runner.progress import Progress
 from agentmem.runner.reader import Room
 from agentmem.telemetry.journal import Journal
+
+Taps = dict[str, Callable[[Row], None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +37,16 @@ class Context:
     """Restarts a local engine that died; None for a foreign server."""
     room: Room
     progress: Progress
+    taps: Taps = field(default_factory=dict)
+    """By scope: who else sees its calls begin and end, on the gateway's threads."""
 
     def write(self, row: Row) -> None:
         self.journal.write(row)
 
-    def trouble(self, scope: str) -> int:
-        """Broken calls of a scope and engine restarts so far; only grows."""
-        return self.gateway.transport_failures(scope) + (self.keeper.restarts if self.keeper else 0)
+    def trouble(self, scope: str, *operations: str) -> int:
+        """Broken calls of a scope, or some operations of it, and engine restarts so far."""
+        broken = self.gateway.transport_failures(scope, *operations)
+        return broken + (self.keeper.restarts if self.keeper else 0)
 
     def wait_for_engine(self) -> None:
         """Return when the model server answers again; EngineError when it stays away."""
@@ -60,6 +64,7 @@ class Place:
     system: str
     history: str
     epoch: int
+    repeat: int = 0
 
     def mark(
         self,
@@ -100,60 +105,3 @@ class Place:
         )
         at = f" {unit}" if unit else ""
         ctx.progress.note(f"{self.system}: {where}{at} failed ({kind}): {message.splitlines()[0]}")
-
-
-@contextmanager
-def window(
-    ctx: Context,
-    place: Place,
-    phase: Phase | None,
-    bucket: Bucket,
-    unit: str | None,
-    quiet_s: float,
-) -> Iterator[None]:
-    """Book all calls of the scope made inside to (phase, bucket, unit), and time the work.
-
-    Closes when nothing is in flight and `quiet_s` have passed without a request; the interval
-    itself is recorded as quiet, not as work. The row is written also when the body raises.
-    """
-    ctx.gateway.set_phase(place.scope, phase, bucket, unit)
-    worker = f"worker:{place.system}"
-    roles = (worker, "engine", "gateway")
-    start, before = ctx.clock(), [ctx.sampler.reading(r) for r in roles]
-    joules = ctx.energy.read()
-    try:
-        yield
-    finally:
-        waited = ctx.gateway.wait_quiet(place.scope, quiet_s, ctx.profile.run.quiet_timeout_s)
-        after = [ctx.sampler.reading(r) for r in roles]
-        end, used = ctx.clock(), _spent(joules, ctx.energy.read())
-        cost = [spent(a, b) for a, b in zip(before, after, strict=True)]
-        ctx.write(
-            Window(
-                place.scope,
-                place.system,
-                place.history,
-                phase,
-                bucket,
-                unit,
-                start,
-                end,
-                min(quiet_s, waited if waited is not None else ctx.profile.run.quiet_timeout_s),
-                cost[0].cpu_s,
-                cost[1].cpu_s,
-                cost[2].cpu_s,
-                cost[0].wait_s,
-                cost[1].wait_s,
-                used,
-                ctx.energy.source,
-                ctx.energy.scope,
-                place.epoch,
-            )
-        )
-        if waited is None:
-            limit = ctx.profile.run.quiet_timeout_s
-            place.failure(ctx, "quiet", unit, "not_quiet", f"calls still in flight after {limit} s")
-
-
-def _spent(before: float | None, after: float | None) -> float | None:
-    return None if before is None or after is None else after - before

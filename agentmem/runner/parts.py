@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import agentmem
-from agentmem.gateway.replay import Replay
 from agentmem.gateway.server import Gateway, GatewayOptions, Upstream
 from agentmem.meters import energy, host, probe
 from agentmem.meters.base import EnergyMeter
 from agentmem.meters.clock import RunClock
 from agentmem.meters.sampler import Sampler
-from agentmem.modelfiles.tokenizer import Tokenizer
+from agentmem.modelfiles.fetch import resolve
+from agentmem.modelfiles.tokenizer import Tokenizer, load_tokenizer, reference_tokenizer
 from agentmem.profile import Profile
-from agentmem.records import RUN_FORMAT, Call, Row
-from agentmem.runner import tape
-from agentmem.runner.context import Context
+from agentmem.records import RUN_FORMAT, Call, CallBegin, Row
+from agentmem.runner import rounds
+from agentmem.runner.context import Context, Taps
 from agentmem.runner.engine import LocalEngine, ServerFacts, facts
 from agentmem.runner.folder import RunFolder
 from agentmem.runner.keeper import Keeper
-from agentmem.runner.options import RunOptions
 from agentmem.runner.prepare import Prepared, describe, system_row
 from agentmem.runner.progress import Progress
 from agentmem.runner.reader import Room
@@ -33,14 +32,9 @@ from agentmem.workloads.base import content_hash
 
 
 def server(
-    profile: Profile, logs: Path, stack: ExitStack, progress: Progress, replay: Replay | None
+    profile: Profile, logs: Path, stack: ExitStack, progress: Progress
 ) -> tuple[LocalEngine | None, ServerFacts]:
-    """Start the local engine, or look at the foreign one; EngineError when it is not usable.
-
-    For a replay nothing is started or contacted.
-    """
-    if replay is not None:
-        return None, tape.served(replay)
+    """Start the local engine, or look at the foreign one; EngineError when it is not usable."""
     spec = profile.engine
     if spec.url != "local":
         url = spec.url.rstrip("/")
@@ -62,9 +56,8 @@ def context(
     stack: ExitStack,
     *,
     began_s: float,
-    manifest: Mapping[str, Any],
-    options: RunOptions,
-    replay: Replay | None,
+    capture: bool,
+    port: int,
 ) -> Context:
     """Journal, gateway and meters, started. `began_s` is where an earlier session's clock stopped.
 
@@ -74,11 +67,11 @@ def context(
     clock = RunClock(began_s)
     journal = Journal.reopen(folder.journal)
     stack.callback(journal.close)
-    counter = tape.counter(profile, served, replay)
-    captures = folder.path / "captures" if options.capture else None
-    policy = gateway_options(profile, counter, captures, options.port)
-    policy = tape.attach(policy, options.record, replay, manifest, served, stack)
-    gateway = Gateway(_upstream(profile, served), _sink(journal, progress), clock, policy)
+    counter = _counter(profile, served)
+    options = gateway_options(profile, counter, folder.path / "captures" if capture else None, port)
+    taps: Taps = {}
+    sink = _sink(journal, progress, taps)
+    gateway = Gateway(_upstream(profile, served), sink, clock, options)
     gateway.start()
     stack.callback(gateway.stop)
     meter = energy_meter(stack)
@@ -106,6 +99,7 @@ def context(
             served.window_tokens, answer.max_tokens, answer.k, answer.k_overflow, counter.count
         ),
         progress=progress,
+        taps=taps,
     )
 
 
@@ -149,7 +143,10 @@ def manifest(prepared: Prepared, served: ServerFacts, identity: str) -> dict[str
         "agentmem": agentmem.__version__,
         "profile": profile.as_dict(),
         "systems": {s.name: system_row(s, prepared.environments[s.name]) for s in prepared.systems},
-        "order": [s.name for s in prepared.systems],
+        "order": rounds.orders(profile, [s.name for s in prepared.systems], 1)[0],
+        **rounds.describe(
+            profile, prepared.systems, [h.history for h in prepared.workload.histories]
+        ),
         "engine": served.as_dict(),
         "embedder": {"model": served.embed_model, "dims": served.embed_dims},
         "workload": {**describe(prepared.workload), "data_hash": content_hash(prepared.workload)},
@@ -171,10 +168,20 @@ def _upstream(profile: Profile, served: ServerFacts) -> Upstream:
     )
 
 
-def _sink(journal: Journal, progress: Progress) -> Callable[[Row], None]:
+def _sink(journal: Journal, progress: Progress, taps: Taps) -> Callable[[Row], None]:
     def sink(row: Row) -> None:
         journal.write(row)
+        tap = taps.get(row.scope) if isinstance(row, Call | CallBegin) else None
+        if tap is not None:
+            tap(row)
         if isinstance(row, Call):
             progress.tokens(row.input_tokens or 0, row.output_tokens or 0)
 
     return sink
+
+
+def _counter(profile: Profile, served: ServerFacts) -> Tokenizer:
+    """The model's own tokenizer where its files are here, else the built-in one."""
+    if served.kind == "local":
+        return load_tokenizer(resolve(profile.engine.model))
+    return reference_tokenizer("words-v1")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,35 +22,34 @@ class Prepared:
 
     profile: Profile
     systems: tuple[SystemSpec, ...]
-    """In running order."""
+    """As listed; `runner.rounds` says who runs when."""
     environments: dict[str, Environment]
     workload: Workload
 
 
 def choose(profile: Profile) -> tuple[SystemSpec, ...]:
-    """Specs of the profile's systems in running order; UsageError for an unknown name."""
+    """Specs of the profile's systems as listed; UsageError for an unknown name."""
     known = discover()
     for name in (*profile.systems, *profile.options):
         if name not in known:
             raise UsageError(f"no memory system named {name!r}; {nearest(name, list(known))}")
-    names = list(profile.systems)
-    if profile.run.order == "shuffled":
-        random.Random(profile.run.seed).shuffle(names)
-    return tuple(known[name] for name in names)
+    return tuple(known[name] for name in profile.systems)
 
 
-def pull_models(names: Iterable[str], progress: Progress) -> None:
-    """Fetch the pinned ones of the models a run needs; a path or a fetched one costs nothing."""
-    for name in names:
+def pull_models(profile: Profile, progress: Progress) -> None:
+    """Fetch the pinned models a local engine needs; a path or a fetched model costs nothing."""
+    if profile.engine.url != "local":
+        return
+    for name in (profile.engine.model, profile.engine.embedder):
         if name in MODELS:
             fetch(name, on_progress=lambda what, _part: progress.note(what))
 
 
-def prepare(profile: Profile, progress: Progress, models: Iterable[str]) -> Prepared:
+def prepare(profile: Profile, progress: Progress) -> Prepared:
     """Check, fetch and build; raises AgentMemError with one line that says what to do."""
     systems = choose(profile)
     spec = WorkloadSpec.from_mapping(profile.workload)
-    pull_models(models, progress)
+    pull_models(profile, progress)
     workload = build(spec)
     environments = {s.name: ensure(s, progress.note) for s in systems}
     return Prepared(profile, systems, environments, workload)

@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentmem.records import Mark, Query, Row, Unit
+from agentmem.records import Failure, Mark, Query, Row, Unit
+
+CLIENT_TIMEOUT = "client_timeout"
+"""Kind of the failure after which a scope's model calls may take longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,10 @@ class Progressed:
     queries: tuple[str, ...] = ()
     snapshot: str | None = None
     """Name of the snapshot to restore: the last unit it holds; None: start with an empty store."""
+    version: int | None = None
+    """Store version after the last of `units`, where the system numbers them."""
+    patient: bool = False
+    """Model calls timed out before, so the time-out is longer now."""
 
 
 def progressed(rows: Iterable[Row], scope: str) -> Progressed:
@@ -35,9 +42,17 @@ def progressed(rows: Iterable[Row], scope: str) -> Progressed:
     snapshot = next((m.unit for m in reversed(marks) if m.what == "snapshot"), None)
     units = list(dict.fromkeys(r.unit for r in mine if isinstance(r, Unit) and r.status != "lost"))
     held = units[: units.index(snapshot) + 1] if snapshot in units else []
+    versions = {r.unit: r.store_version for r in mine if isinstance(r, Unit)}
     queries = tuple(dict.fromkeys(r.question_id for r in mine if isinstance(r, Query)))
     return Progressed(
-        epoch + 1, "done" in what, "constructed" in what, tuple(held), queries, snapshot
+        epoch=epoch + 1,
+        done="done" in what,
+        constructed="constructed" in what,
+        units=tuple(held),
+        queries=queries,
+        snapshot=snapshot,
+        version=versions[held[-1]] if held else None,
+        patient=any(isinstance(r, Failure) and r.kind == CLIENT_TIMEOUT for r in mine),
     )
 
 

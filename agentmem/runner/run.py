@@ -11,24 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from agentmem.errors import UsageError
-from agentmem.gateway.replay import Replay
 from agentmem.profile import Profile
 from agentmem.records import Row
-from agentmem.runner import parts, questions, tape
+from agentmem.runner import parts, quality, questions, rounds
 from agentmem.runner.context import Context
-from agentmem.runner.drive import Drive, scope_id
+from agentmem.runner.drive import Drive
 from agentmem.runner.engine import LocalEngine, ServerFacts, warm_up
 from agentmem.runner.folder import RunFolder
 from agentmem.runner.identity import run_identity
-from agentmem.runner.options import RunOptions
 from agentmem.runner.prepare import Prepared, prepare
 from agentmem.runner.progress import Progress
 from agentmem.runner.resume import progressed
 from agentmem.telemetry.journal import read_rows
 from agentmem.telemetry.tables import write_tables
 from agentmem.workloads.base import content_hash
-
-__all__ = ["RunOptions", "RunResult", "run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +39,27 @@ class RunResult:
     """False when the folder already held this finished run and nothing was done."""
 
 
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What the command line adds to a profile; none of it changes a result."""
+
+    out: Path | None = None
+    capture: bool = False
+    port: int = 0
+    """Gateway port; 0 lets the system choose."""
+
+
 def run(profile: Profile, options: RunOptions, progress: Progress) -> RunResult:
     """Run a profile to the end, or resume it where it stopped.
 
     Raises AgentMemError for what makes the run impossible. Failures of one system, unit or
     question are recorded and the run goes on.
     """
+    prepared = prepare(profile, progress)
     with ExitStack() as stack:
-        replay = tape.open_replay(options, stack)
-        prepared = prepare(profile, progress, tape.models(profile, replay))
         logs = stack.enter_context(_scratch())
-        engine, served = parts.server(profile, logs, stack, progress, replay)
-        identity = _identity(prepared, served, replay)
+        engine, served = parts.server(profile, logs, stack, progress)
+        identity = _identity(prepared, served)
         folder = _folder(prepared, identity, options)
         stack.callback(folder.close)
         manifest = folder.read_manifest()
@@ -63,17 +68,14 @@ def run(profile: Profile, options: RunOptions, progress: Progress) -> RunResult:
                 f"{folder.path} holds another run ({manifest['identity'][:12]}, this one is "
                 f"{identity[:12]}: the profile, code, data or model differ); choose another --out"
             )
-        tape.check_recording(options, manifest, folder.journal)
         if manifest is not None and manifest["status"] == "complete":
             return RunResult(folder.path, "complete", False, False)
         stack.callback(_keep_log, logs, folder)
         resumed = manifest is not None
-        if manifest is None:
-            manifest = parts.manifest(prepared, served, identity)
-            manifest |= tape.manifest_part(options, replay)
-        if profile.run.warm_up and replay is None:
+        manifest = manifest or parts.manifest(prepared, served, identity)
+        if profile.run.warm_up:
             warm_up(served, profile.engine)
-        status = _measure(prepared, served, engine, folder, manifest, options, replay, progress)
+        status = _measure(prepared, served, engine, folder, manifest, options, progress)
         return RunResult(folder.path, status, resumed, True)
 
 
@@ -84,7 +86,6 @@ def _measure(
     folder: RunFolder,
     manifest: dict[str, Any],
     options: RunOptions,
-    replay: Replay | None,
     progress: Progress,
 ) -> str:
     """The measured part; leaves the manifest with the run's status whatever happens."""
@@ -101,15 +102,19 @@ def _measure(
                 progress,
                 stack,
                 began_s=_last_time(before),
-                manifest=manifest,
-                options=options,
-                replay=replay,
+                capture=options.capture,
+                port=options.port,
             )
-            whole = _drive_all(ctx, prepared, before)
+            if manifest["energy"].get("idle") is None:
+                manifest["energy"]["idle"] = quality.idle(ctx)
+            with quality.watched(ctx, None):
+                whole = _drive_all(ctx, prepared, before)
             for failure in (ctx.journal.failure, ctx.sampler.failure):
                 if failure is not None:  # met by another thread
                     raise failure
-        status = "complete" if whole else "incomplete"  # closing the parts can fail, too
+            status = "complete" if whole else "incomplete"
+        limit = prepared.profile.meters.contention_limit
+        quality.add_to(manifest, read_rows(folder.journal), limit)
     finally:
         folder.write_manifest({**manifest, "status": status})
     write_tables(folder.journal, folder.path / "tables")
@@ -118,16 +123,17 @@ def _measure(
 
 def _drive_all(ctx: Context, prepared: Prepared, before: list[Row]) -> bool:
     whole = True
-    for spec in prepared.systems:
-        for history in prepared.workload.histories:
-            state = progressed(before, scope_id(spec.name, history.history))
-            if not state.done:
-                env = prepared.environments[spec.name]
-                whole &= Drive(ctx, spec, env, history, state).run()
+    specs = {s.name: s for s in prepared.systems}
+    histories = {h.history: h for h in prepared.workload.histories}
+    for turn in rounds.turns(ctx.profile, list(specs), list(histories)):
+        state = progressed(before, turn.scope)
+        if not state.done:
+            spec, env = specs[turn.system], prepared.environments[turn.system]
+            whole &= Drive(ctx, spec, env, histories[turn.history], turn, state).run()
     if ctx.profile.run.reference_rows:
         for system in (questions.NO_MEMORY, questions.ORACLE):
             for history in prepared.workload.histories:
-                state = progressed(before, scope_id(system, history.history))
+                state = progressed(before, f"{system}.{history.history}")
                 if not state.done:
                     questions.reference(ctx, system, history, state.epoch, set(state.queries))
     return whole
@@ -139,12 +145,11 @@ def _last_time(rows: list[Row]) -> float:
     return max((t for t in times if t is not None), default=0.0)
 
 
-def _identity(prepared: Prepared, served: ServerFacts, replay: Replay | None) -> str:
-    recorded = {} if replay is None else {"recording": replay.sha256}
+def _identity(prepared: Prepared, served: ServerFacts) -> str:
     return run_identity(
         prepared.profile.as_dict(),
         content_hash(prepared.workload),
-        served.as_dict() | recorded,
+        served.as_dict(),
         {name: env.lock_hash for name, env in prepared.environments.items()},
         [s.folder for s in prepared.systems],
     )
