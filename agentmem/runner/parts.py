@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import agentmem
+from agentmem.gateway.replay import Replay
 from agentmem.gateway.server import Gateway, GatewayOptions, Upstream
 from agentmem.meters import energy, host, probe
 from agentmem.meters.base import EnergyMeter
 from agentmem.meters.clock import RunClock
 from agentmem.meters.sampler import Sampler
-from agentmem.modelfiles.fetch import resolve
-from agentmem.modelfiles.tokenizer import Tokenizer, load_tokenizer, reference_tokenizer
+from agentmem.modelfiles.tokenizer import Tokenizer
 from agentmem.profile import Profile
 from agentmem.records import RUN_FORMAT, Call, CallBegin, Row
-from agentmem.runner import rounds
+from agentmem.runner import rounds, tape
 from agentmem.runner.context import Context, Taps
 from agentmem.runner.engine import LocalEngine, ServerFacts, facts
 from agentmem.runner.folder import RunFolder
 from agentmem.runner.keeper import Keeper
+from agentmem.runner.options import RunOptions
 from agentmem.runner.prepare import Prepared, describe, system_row
 from agentmem.runner.progress import Progress
 from agentmem.runner.reader import Room
@@ -32,9 +33,14 @@ from agentmem.workloads.base import content_hash
 
 
 def server(
-    profile: Profile, logs: Path, stack: ExitStack, progress: Progress
+    profile: Profile, logs: Path, stack: ExitStack, progress: Progress, replay: Replay | None
 ) -> tuple[LocalEngine | None, ServerFacts]:
-    """Start the local engine, or look at the foreign one; EngineError when it is not usable."""
+    """Start the local engine, or look at the foreign one; EngineError when it is not usable.
+
+    For a replay nothing is started or contacted.
+    """
+    if replay is not None:
+        return None, tape.served(replay)
     spec = profile.engine
     if spec.url != "local":
         url = spec.url.rstrip("/")
@@ -56,8 +62,9 @@ def context(
     stack: ExitStack,
     *,
     began_s: float,
-    capture: bool,
-    port: int,
+    manifest: Mapping[str, Any],
+    options: RunOptions,
+    replay: Replay | None,
 ) -> Context:
     """Journal, gateway and meters, started. `began_s` is where an earlier session's clock stopped.
 
@@ -67,11 +74,13 @@ def context(
     clock = RunClock(began_s)
     journal = Journal.reopen(folder.journal)
     stack.callback(journal.close)
-    counter = _counter(profile, served)
-    options = gateway_options(profile, counter, folder.path / "captures" if capture else None, port)
+    counter = tape.counter(profile, served, replay)
+    captures = folder.path / "captures" if options.capture else None
+    policy = gateway_options(profile, counter, captures, options.port)
+    policy = tape.attach(policy, options.record, replay, manifest, served, stack)
     taps: Taps = {}
     sink = _sink(journal, progress, taps)
-    gateway = Gateway(_upstream(profile, served), sink, clock, options)
+    gateway = Gateway(_upstream(profile, served), sink, clock, policy)
     gateway.start()
     stack.callback(gateway.stop)
     meter = energy_meter(stack)
@@ -178,10 +187,3 @@ def _sink(journal: Journal, progress: Progress, taps: Taps) -> Callable[[Row], N
             progress.tokens(row.input_tokens or 0, row.output_tokens or 0)
 
     return sink
-
-
-def _counter(profile: Profile, served: ServerFacts) -> Tokenizer:
-    """The model's own tokenizer where its files are here, else the built-in one."""
-    if served.kind == "local":
-        return load_tokenizer(resolve(profile.engine.model))
-    return reference_tokenizer("words-v1")

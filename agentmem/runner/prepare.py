@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,20 +37,20 @@ def choose(profile: Profile) -> tuple[SystemSpec, ...]:
     return tuple(known[name] for name in profile.systems)
 
 
-def pull_models(profile: Profile, progress: Progress) -> None:
-    """Fetch the pinned models a local engine needs; a path or a fetched model costs nothing."""
-    if profile.engine.url != "local":
-        return
-    for name in (profile.engine.model, profile.engine.embedder):
+def pull_models(names: Iterable[str], progress: Progress) -> None:
+    """Fetch the pinned ones of the models a run needs; a path or a fetched one costs nothing."""
+    for name in names:
         if name in MODELS:
+            if (terms := MODELS[name].terms) is not None:
+                progress.note(terms)
             fetch(name, on_progress=lambda what, _part: progress.note(what))
 
 
-def prepare(profile: Profile, progress: Progress) -> Prepared:
+def prepare(profile: Profile, progress: Progress, models: Iterable[str]) -> Prepared:
     """Check, fetch and build; raises AgentMemError with one line that says what to do."""
     systems = choose(profile)
     spec = WorkloadSpec.from_mapping(profile.workload)
-    pull_models(profile, progress)
+    pull_models(models, progress)
     workload = build(spec)
     environments = {s.name: ensure(s, progress.note) for s in systems}
     return Prepared(profile, systems, environments, workload)

@@ -11,20 +11,24 @@ from pathlib import Path
 from typing import Any
 
 from agentmem.errors import UsageError
+from agentmem.gateway.replay import Replay
 from agentmem.profile import Profile
 from agentmem.records import Row
-from agentmem.runner import parts, quality, questions, rounds
+from agentmem.runner import parts, quality, questions, rounds, tape
 from agentmem.runner.context import Context
 from agentmem.runner.drive import Drive
 from agentmem.runner.engine import LocalEngine, ServerFacts, warm_up
 from agentmem.runner.folder import RunFolder
 from agentmem.runner.identity import run_identity
+from agentmem.runner.options import RunOptions
 from agentmem.runner.prepare import Prepared, prepare
 from agentmem.runner.progress import Progress
 from agentmem.runner.resume import progressed
 from agentmem.telemetry.journal import read_rows
 from agentmem.telemetry.tables import write_tables
 from agentmem.workloads.base import content_hash
+
+__all__ = ["RunOptions", "RunResult", "run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,27 +43,18 @@ class RunResult:
     """False when the folder already held this finished run and nothing was done."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """What the command line adds to a profile; none of it changes a result."""
-
-    out: Path | None = None
-    capture: bool = False
-    port: int = 0
-    """Gateway port; 0 lets the system choose."""
-
-
 def run(profile: Profile, options: RunOptions, progress: Progress) -> RunResult:
     """Run a profile to the end, or resume it where it stopped.
 
     Raises AgentMemError for what makes the run impossible. Failures of one system, unit or
     question are recorded and the run goes on.
     """
-    prepared = prepare(profile, progress)
     with ExitStack() as stack:
+        replay = tape.open_replay(options, stack)
+        prepared = prepare(profile, progress, tape.models(profile, replay))
         logs = stack.enter_context(_scratch())
-        engine, served = parts.server(profile, logs, stack, progress)
-        identity = _identity(prepared, served)
+        engine, served = parts.server(profile, logs, stack, progress, replay)
+        identity = _identity(prepared, served, replay)
         folder = _folder(prepared, identity, options)
         stack.callback(folder.close)
         manifest = folder.read_manifest()
@@ -68,14 +63,17 @@ def run(profile: Profile, options: RunOptions, progress: Progress) -> RunResult:
                 f"{folder.path} holds another run ({manifest['identity'][:12]}, this one is "
                 f"{identity[:12]}: the profile, code, data or model differ); choose another --out"
             )
+        tape.check_recording(options, manifest, folder.journal)
         if manifest is not None and manifest["status"] == "complete":
             return RunResult(folder.path, "complete", False, False)
         stack.callback(_keep_log, logs, folder)
         resumed = manifest is not None
-        manifest = manifest or parts.manifest(prepared, served, identity)
-        if profile.run.warm_up:
+        if manifest is None:
+            manifest = parts.manifest(prepared, served, identity)
+            manifest |= tape.manifest_part(options, replay)
+        if profile.run.warm_up and replay is None:
             warm_up(served, profile.engine)
-        status = _measure(prepared, served, engine, folder, manifest, options, progress)
+        status = _measure(prepared, served, engine, folder, manifest, options, replay, progress)
         return RunResult(folder.path, status, resumed, True)
 
 
@@ -86,6 +84,7 @@ def _measure(
     folder: RunFolder,
     manifest: dict[str, Any],
     options: RunOptions,
+    replay: Replay | None,
     progress: Progress,
 ) -> str:
     """The measured part; leaves the manifest with the run's status whatever happens."""
@@ -102,8 +101,9 @@ def _measure(
                 progress,
                 stack,
                 began_s=_last_time(before),
-                capture=options.capture,
-                port=options.port,
+                manifest=manifest,
+                options=options,
+                replay=replay,
             )
             if manifest["energy"].get("idle") is None:
                 manifest["energy"]["idle"] = quality.idle(ctx)
@@ -112,7 +112,7 @@ def _measure(
             for failure in (ctx.journal.failure, ctx.sampler.failure):
                 if failure is not None:  # met by another thread
                     raise failure
-            status = "complete" if whole else "incomplete"
+        status = "complete" if whole else "incomplete"  # closing the parts can fail, too
         limit = prepared.profile.meters.contention_limit
         quality.add_to(manifest, read_rows(folder.journal), limit)
     finally:
@@ -145,11 +145,12 @@ def _last_time(rows: list[Row]) -> float:
     return max((t for t in times if t is not None), default=0.0)
 
 
-def _identity(prepared: Prepared, served: ServerFacts) -> str:
+def _identity(prepared: Prepared, served: ServerFacts, replay: Replay | None) -> str:
+    recorded = {} if replay is None else {"recording": replay.sha256}
     return run_identity(
         prepared.profile.as_dict(),
         content_hash(prepared.workload),
-        served.as_dict(),
+        served.as_dict() | recorded,
         {name: env.lock_hash for name, env in prepared.environments.items()},
         [s.folder for s in prepared.systems],
     )
