@@ -143,7 +143,7 @@ RULES: dict[str, tuple[str, Examine]] = {
 
 
 def _cut_off(run: Run, call: Call) -> bool:
-    """Work that was cut off before its window was written: the last of an epoch that was stopped."""
+    """Work cut off before its window was written: the last of an epoch that was stopped."""
     rows = [r for r in run.journal if isinstance(r, Window | Call) and r.scope == call.scope]
     stopped = run.manifest["status"] != "complete" or any(r.epoch > call.epoch for r in rows)
     ends = [r.end_s for r in rows if isinstance(r, Window) and r.epoch == call.epoch]
