@@ -116,10 +116,7 @@ def show(result: RunResult) -> None:
 
     console = Console()
     paths = build([result.path], result.path / "report")
-    measured = load(result.path)
-    console.print(summary(measured))
-    for note in measured.manifest.get("notes") or ():
-        console.print(f"Note: {note}", highlight=False, markup=False)
+    console.print(summary(load(result.path)))
     if not result.fresh:
         console.print("This run was already complete; nothing was measured again.")
     if result.status != "complete":
