@@ -52,8 +52,8 @@ def resample(a: Floats, b: Floats, histories: Sequence[str], seed: int, name: st
 def _drawn(rows: Floats, rng: np.random.Generator) -> Floats:
     """Sums [draws, columns] over as many rows as there are, drawn with replacement."""
     n = len(rows)
-    share = np.full(n, 1 / n)
-    parts = [rng.multinomial(n, share, size=_CHUNK) @ rows for _ in range(DRAWS // _CHUNK)]
+    picks = (rng.integers(0, n, (_CHUNK, n)) for _ in range(DRAWS // _CHUNK))
+    parts = [rows[pick].sum(axis=1) for pick in picks]
     return np.concatenate(parts)
 
 
@@ -84,7 +84,7 @@ def student_t(p: float, free: int) -> float:
     if free > 200:
         return NormalDist().inv_cdf(p)
     # With t = sqrt(free) tan(angle) the density is cos(angle) ** (free - 1), on a finite range.
-    angle = np.linspace(0, math.pi / 2, 20001)[:-1]
+    angle = np.linspace(0, math.pi / 2, 20001)
     density = np.cos(angle) ** (free - 1)
     steps = (density[1:] + density[:-1]) / 2
     below = np.concatenate([[0.0], np.cumsum(steps)])
