@@ -9,6 +9,9 @@ import pandas as pd
 
 from agentmem.analysis.load import Run
 
+DEFAULT_HZ = 10.0
+LEAST_INTERVALS = 20
+
 
 def bytes_on_disk(run: Run, system: str) -> tuple[float | None, float | None]:
     """Size of a system's stores after construction and when they were opened, over all scopes."""
@@ -22,7 +25,8 @@ def bytes_written(run: Run, system: str) -> float | None:
     """Bytes that the worker handed to storage while constructing; None where it is not known.
 
     From samples of a cumulative counter, read between the samples by straight lines: exact to what
-    was written within one sampling interval at either edge of a window.
+    was written within one sampling interval at either edge of a window. Unknown, therefore, for a
+    construction that lasted less than LEAST_INTERVALS of them.
     """
     samples = run.samples[run.samples["role"] == f"worker:{system}"]
     windows = run.windows[
@@ -31,6 +35,9 @@ def bytes_written(run: Run, system: str) -> float | None:
         & run.windows["bucket"].eq("measured")
     ]
     if samples.empty or windows.empty or samples["write_bytes"].isna().any():
+        return None
+    hz = float((run.manifest.get("profile") or {}).get("meters", {}).get("hz") or DEFAULT_HZ)
+    if (windows["end_s"] - windows["start_s"]).sum() * hz < LEAST_INTERVALS:
         return None
     return sum(_over(windows, counter) for _, counter in samples.groupby("pid", sort=False))
 

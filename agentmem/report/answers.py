@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
+
 from agentmem.analysis import tables
 from agentmem.analysis.load import Run
 from agentmem.report import format as fmt
@@ -50,16 +52,16 @@ MARKS = {"right": "✓", "stale": "↺", "wrong": "✗", "abstained": "○", "fa
 
 def asked(run: Run) -> tuple[Asked, ...]:
     """All questions of a run in the order asked."""
-    merged = run.queries.merge(
-        run.scores.drop(columns=["category", "abstain"]),
-        on=["system", "history", "question_id"],
-        how="left",
-    )
+    # Scores are made of the queries row by row; keys alone would mix the repeats of a question.
+    scores = run.scores[[c for c in run.scores if c not in run.queries]]
+    merged = pd.concat([run.queries, scores], axis=1)
     with_texts = merged.groupby(["history", "question_id"]).ngroups <= TEXT_LIMIT
     rank = {name: i for i, name in enumerate(run.systems)}
     found = []
     for _, group in merged.groupby(["history", "question_id"], sort=False):
-        rows = sorted(group.to_dict("records"), key=lambda row: rank[row["system"]])
+        rows = sorted(
+            group.to_dict("records"), key=lambda row: (rank[row["system"]], row["repeat"])
+        )
         found.append(_asked(run, rows, with_texts))  # type: ignore[arg-type]
     return tuple(found)
 
@@ -79,12 +81,12 @@ def _asked(run: Run, rows: list[dict[str, Any]], with_texts: bool) -> Asked:
 
 
 def _reply(run: Run, row: dict[str, Any], with_texts: bool) -> Reply:
-    verdict = _verdict(row)
+    verdict, several = _verdict(row), bool((run.queries["repeat"] > 0).any())
     texts = row["retrieved_texts"][:MAX_TEXTS] if with_texts else ()
     spent = [s for s in (row["retrieval_s"], row["generation_s"]) if fmt.known(s) is not None]
     return Reply(
         system=row["system"],
-        title=tables.title(run, row["system"]),
+        title=tables.title(run, row["system"]) + (f" ({row['repeat'] + 1})" if several else ""),
         answer=row["answer"] if isinstance(row["answer"], str) else "(no answer)",
         verdict=verdict,
         mark=MARKS[verdict],

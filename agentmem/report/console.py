@@ -16,7 +16,7 @@ from agentmem.analysis.conserve import Conservation, conservation, unattributed,
 from agentmem.analysis.load import Run
 from agentmem.records import PHASES
 from agentmem.report import format as fmt
-from agentmem.report import words
+from agentmem.report import notices, words
 from agentmem.report.blocks import Blocks, Group
 
 Entries = list[dict[str, Any]]
@@ -158,7 +158,7 @@ def _memory(run: Run, entries: Entries) -> Group:
 
 def _findings(run: Run) -> Iterator[RenderableType]:
     """What a reader must know before using a figure, and what failed, one line each."""
-    found = [*words.warnings(run), *_failed(run)]
+    found = [*notices.warnings(run), *_failed(run)]
     if not found:
         return
     yield Text()

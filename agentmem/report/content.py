@@ -10,7 +10,7 @@ from agentmem.analysis import tables
 from agentmem.analysis.conserve import Conservation, conservation, unattributed_line
 from agentmem.analysis.load import Run
 from agentmem.report import format as fmt
-from agentmem.report import sheets, words
+from agentmem.report import notices, sheets, words
 from agentmem.report.answers import Asked, asked
 from agentmem.report.sheet import Sheet
 from agentmem.report.style import system_colours
@@ -92,5 +92,5 @@ def _one(label: str, run: Run) -> RunContent:
         questions=asked(run),
         small_model=words.small_model(run, t3),
         energy=words.energy(run, t3),
-        warnings=words.warnings(run),
+        warnings=notices.warnings(run),
     )

@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from agentmem.report.content import Content
-from agentmem.report.plots import energy, phases, tokens, tradeoff
+from agentmem.report.plots import energy, phases, tokens, tradeoff, walls
 
 THEMES = {
     "light": {"ink": "#202327", "faint": "#D9DCE0", "paper": "#FFFFFF"},
@@ -47,6 +47,7 @@ TRADEOFF = Plot("f2_tradeoff", "Accuracy against query latency", tradeoff.draw, 
 PLOTS = (
     TRADEOFF,
     Plot("f3_phases", "Where the time goes", phases.draw, phases.caption),
+    Plot("walls", "What the time was spent on", walls.draw, walls.caption),
     Plot("f4_energy", "Energy per correct answer", energy.draw, energy.caption),
     Plot("tokens", "Tokens per phase", tokens.draw, tokens.caption),
 )

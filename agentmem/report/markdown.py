@@ -24,6 +24,7 @@ def _lines(content: Content, drawings: Sequence[Drawing]) -> Iterator[str]:
     figures = {d.key: d for d in drawings}
     after = {
         "t3_end_to_end": ("f3_phases", "f4_energy", "tokens"),
+        "wall_states": ("walls",),
         "f2_tradeoff": ("f2_tradeoff",),
     }
     for sheet in content.sheets:

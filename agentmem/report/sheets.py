@@ -9,13 +9,12 @@ import pandas as pd
 
 from agentmem.analysis import breakdown, tables
 from agentmem.analysis.breakdown import CAP_BOUND_SHARE, STATES
-from agentmem.analysis.checks import check_run
-from agentmem.analysis.frames import frame
+from agentmem.analysis.energy import MEASURED
 from agentmem.analysis.load import Run
 from agentmem.analysis.locomo import locomo_means
 from agentmem.analysis.scores import CORRECT_RULE
-from agentmem.analysis.verdict import Check
 from agentmem.report import format as fmt
+from agentmem.report import valid_sheets, write_sheets
 from agentmem.report.sheet import Column, Sheet, column, sheet
 from agentmem.report.tradeoff_sheet import tradeoff_sheet
 
@@ -32,7 +31,12 @@ def _tokens(row: dict[str, Any]) -> str:
 
 def pair(heading: str, first: str, second: str) -> Column:
     """Two durations in one column."""
-    return Column(heading, lambda r: f"{fmt.seconds(r[first])} / {fmt.seconds(r[second])}")
+
+    def cell(row: dict[str, Any]) -> str:
+        both = [fmt.seconds(row[key]) for key in (first, second)]
+        return fmt.UNKNOWN if both == [fmt.UNKNOWN] * 2 else " / ".join(both)
+
+    return Column(heading, cell)
 
 
 def _accuracy(row: dict[str, Any]) -> str:
@@ -44,8 +48,7 @@ def _accuracy(row: dict[str, Any]) -> str:
 
 def _with_band(heading: str, value: str, low: str, high: str) -> Column:
     def cell(row: dict[str, Any]) -> str:
-        around = fmt.band(row[low], row[high], fmt.joules)
-        return f"{fmt.joules(row[value])}\n({around})" if around else fmt.joules(row[value])
+        return fmt.band(row[low], row[high], fmt.joules) or fmt.joules(row[value])
 
     return Column(heading, cell)
 
@@ -61,9 +64,9 @@ def end_to_end(runs: Runs) -> Sheet:
         "End to end",
         "Construction, retrieval and generation together. Rows in a lighter tone are references "
         "run by the harness: the reader without memory, and the reader given the evidence. “≥” "
-        "marks token sums with attempts that did not report. Energy in brackets: the low and the "
-        "high figure of the model. Set-up, wasted and unattributed work is not in this table; it "
-        "is in the table by phase.",
+        "marks token sums with attempts that did not report. CPU-seconds are measured; modelled "
+        "energy is a band, and bands that overlap have no order. Set-up, wasted and unattributed "
+        "work is not in this table; it is in the table by phase.",
         runs,
         tables.end_to_end,
         [
@@ -154,13 +157,16 @@ def phases(runs: Runs) -> Sheet:
         ordered = run.phases.sort_values("system", key=lambda s: s.map(rank), kind="stable")
         return ordered.assign(title=[tables.title(run, s) for s in ordered["system"]])
 
+    measured = any(run.phases["energy_source"].isin(MEASURED).any() for _, run in runs)
     missing = ("input_tokens_missing", "output_tokens_missing", "embed_tokens_missing")
     return sheet(
         "phases",
         "By system, phase and bucket",
-        "Attempts count every HTTP request; calls group the attempts of one request. Latencies are "
-        "of successful calls to the LLM. “Not reported” counts token figures a server did not "
-        "give: they are unknown, not zero. Quiet waits are not in the seconds.",
+        "Attempts count every HTTP request; calls group the attempts of one request. Input, the "
+        "part of it that a cache served, output and embedded are tokens. Latencies are of "
+        "successful calls to the LLM. “Not told” counts token figures a server did not "
+        "give: they are unknown, not zero. Quiet waits are not in the seconds. "
+        "Modelled energy is CPU-seconds times stated watts and has no column here.",
         runs,
         table,
         [
@@ -169,16 +175,16 @@ def phases(runs: Runs) -> Sheet:
             column("bucket", "bucket", fmt.text),
             column("attempts", "attempts"),
             column("calls", "logical_calls"),
-            column("failed attempts", "failed_attempts"),
-            column("input tokens", "input_tokens"),
-            column("of these cached", "cache_read_tokens"),
-            column("output tokens", "output_tokens"),
-            column("embedding tokens", "embed_tokens"),
-            Column("not reported", lambda r: fmt.count(sum(r[m] for m in missing))),
+            column("failed", "failed_attempts"),
+            column("input", "input_tokens"),
+            column("cached", "cache_read_tokens"),
+            column("output", "output_tokens"),
+            column("embedded", "embed_tokens"),
+            Column("not told", lambda r: fmt.count(sum(r[m] for m in missing))),
             column("wall", "wall_s", fmt.seconds),
             pair("call p50 / p95", "chat_p50_s", "chat_p95_s"),
             pair("CPU worker / engine", "worker_cpu_s", "engine_cpu_s"),
-            column("energy", "energy_j", fmt.joules),
+            *([column("energy", "energy_j", fmt.joules)] if measured else []),
         ],
     )
 
@@ -243,7 +249,7 @@ def construction(runs: Runs) -> Sheet:
         "construction",
         "What was stored, changed and lost",
         "Records in each system's own sense. “Lost” is what a system dropped without an error. "
-        "Amplification is LLM tokens spent per token of source text.",
+        "Decode share: tokens written as a share of all LLM tokens of construction.",
         runs,
         breakdown.construction,
         [
@@ -255,8 +261,6 @@ def construction(runs: Runs) -> Sheet:
             column("deleted", "deleted"),
             column("lost", "lost"),
             column("LLM tokens", "llm_tokens"),
-            column("amplification", "tokens_per_source_token", fmt.short),
-            column("per 1,000 characters", "tokens_per_1000_chars", fmt.short),
             column("decode share", "decode_share", fmt.percent),
         ],
     )
@@ -308,38 +312,22 @@ def taxonomy(runs: Runs) -> Sheet:
     )
 
 
-def checks(runs: Runs) -> Sheet:
-    verdicts = {True: "holds", False: "DOES NOT HOLD", None: "not shown by one run"}
-
-    def verdict(row: dict[str, Any]) -> str:
-        return verdicts[None if fmt.known(row["ok"]) is None else bool(row["ok"])]
-
-    return sheet(
-        "checks",
-        "Accounting rules",
-        "Each rule is examined on the run's own rows.",
-        runs,
-        lambda run: frame(check_run(run), Check).astype({"ok": object}),
-        [
-            column("rule", "rule", fmt.text),
-            column("says", "title", fmt.text),
-            Column("verdict", verdict, False),
-            column("examined", "detail", fmt.text),
-        ],
-    )
-
-
 ALL = (
     end_to_end,
+    valid_sheets.validity,
     quality,
     tradeoff_sheet,
     phase_times,
     phases,
     wall_states,
     kinds,
+    write_sheets.amplification,
+    write_sheets.amortised,
     construction,
     footprints,
     failures,
     taxonomy,
-    checks,
+    valid_sheets.truths,
+    valid_sheets.checks,
+    valid_sheets.rules,
 )

@@ -21,6 +21,17 @@ SYSTEM_COLOURS = (
 """Okabe and Ito's palette, extended; given out in the order in which systems ran."""
 REFERENCE_COLOURS = ("#9AA0A6", "#6B7178")
 PHASE_COLOURS = {"construction": "#D55E00", "retrieval": "#0072B2", "generation": "#009E73"}
+STATE_COLOURS = {
+    "client_cpu": "#E69F00",
+    "queue": "#8A8F96",
+    "prefill": "#0072B2",
+    "decode": "#009E73",
+    "embedding": "#CC79A7",
+    "call_other": "#56B4E9",
+    "core_wait": "#D55E00",
+    "idle": "#C3C8CE",
+}
+"""Parts of a wall time; what no one works on is grey."""
 EMBED_COLOUR = "#CC79A7"
 
 

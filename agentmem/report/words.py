@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from agentmem.analysis.breakdown import calls_by_kind, construction
+from agentmem.analysis.breakdown import construction
 from agentmem.analysis.load import REFERENCES, Run
-from agentmem.analysis.tables import title
+from agentmem.analysis.validity_energy import energy_order
 from agentmem.report import format as fmt
 
 Rows = list[dict[str, Any]]
@@ -120,11 +120,29 @@ def facts(run: Run) -> tuple[tuple[str, str], ...]:
         "weights": engine.get("weights"),
         "embedder": _join(embedder, ("model",)),
         "workload": workload.get("name"),
-        "ingest unit": (workload.get("params") or {}).get("unit"),
+        "ingest unit": _ingest(workload.get("params") or {}),
+        "caches": _caches(run),
         "machine": ", ".join(f for f in (_fact(k, v) for k, v in machine.items()) if f),
         "order of systems": ", ".join(manifest.get("order") or ()),
     }
     return tuple((name, str(value)) for name, value in pairs.items() if value)
+
+
+def _ingest(params: dict[str, Any]) -> str:
+    """What is handed over at a time, and what counts its tokens."""
+    unit, counted = params.get("unit"), params.get("tokenizer")
+    size = f" of {params['chunk_tokens']} tokens" if params.get("chunk_tokens") else ""
+    told = f"{unit}{size}" if unit else ""
+    return f"{told}, counted by {counted}" if told and counted else told
+
+
+def _caches(run: Run) -> str:
+    """Cold or warm, and what caches served: token counts are cold ones, whatever they served."""
+    stated = (run.manifest.get("profile") or {}).get("run", {}).get("cache") or "not stated"
+    rows = run.phases[run.phases["bucket"].eq("measured")]
+    read, cached = (float(rows[c].fillna(0).sum()) for c in ("input_tokens", "cache_read_tokens"))
+    share = f"; a cache served {fmt.percent(cached / read)} of the prompt tokens" if read else ""
+    return f"{stated}{share}"
 
 
 def _fact(name: str, value: Any) -> str:
@@ -205,7 +223,7 @@ def energy(run: Run, t3: Rows) -> str:
             "CPU time of the system's worker and of the engine, times a stated "
             f"{watts.get('low')} – {watts.get('high')} W per busy core (middle {watts.get('mid')} "
             "W). CPU-seconds are the measured quantity. Memory, idle power and cooling are not in "
-            "it. Systems whose bands overlap are not ranked by energy."
+            f"it. By energy: {energy_order(run) or 'no two bands to put in order'}."
         )
     if sources:
         scope = stated.get("scope") or "unknown scope"
@@ -217,26 +235,3 @@ def energy(run: Run, t3: Rows) -> str:
         "No energy figure: no counter could be read, and the CPU time of the model server is not "
         "known, so that a modelled figure would leave out the larger part."
     )
-
-
-def warnings(run: Run) -> tuple[str, ...]:
-    """What a reader must know before using a figure of this run."""
-    notes = [str(note) for note in run.manifest.get("notes") or ()]
-    status = run.manifest.get("status")
-    if status != "complete":
-        notes.append(f"The run is {status}: some units or questions are missing from it.")
-    kinds = calls_by_kind(run)
-    capped = kinds[kinds["cap_bound"]] if len(kinds) else kinds
-    notes.extend(
-        f"{row['system']}: {fmt.percent(row['cap_share'])} of its “{row['kind']}” replies in "
-        f"{row['phase']} ended at the token cap (cap-bound)."
-        for row in capped.to_dict("records")
-    )
-    cut = run.queries[run.queries["cut_tokens"] > 0]
-    for system, group in cut.groupby("system", sort=False):
-        asked, cut_off = fmt.plural(len(group), "question"), group["cut_tokens"].mean()
-        notes.append(
-            f"{title(run, str(system))}: the context did not fit the window for {asked}; "
-            f"{fmt.count(cut_off)} tokens were left out on average."
-        )
-    return tuple(notes)

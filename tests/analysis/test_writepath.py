@@ -95,6 +95,14 @@ def test_bytes_written_are_those_of_construction(tmp_path: Path) -> None:
     assert row["written_per_source_byte"] == pytest.approx(80_000 / SOURCE_BYTES)
 
 
+def test_a_construction_too_short_for_the_sampler_leaves_bytes_unknown(tmp_path: Path) -> None:
+    def quick(rows: list[Row]) -> list[Row]:
+        samples = [reading(0.0, 500), reading(99.0, 9_999)]
+        return [*(known_bytes(r) for r in rows), *(replace(s, role="worker:bm25") for s in samples)]
+
+    assert pd.isna(row_for(agentmem.load(write_run(tmp_path, quick)), "bm25")["written_bytes"])
+
+
 def test_a_process_that_does_not_tell_leaves_bytes_unknown(tmp_path: Path) -> None:
     silent = agentmem.load(write_run(tmp_path, lambda rows: [*rows, reading(1.0, None)]))
     assert pd.isna(row_for(silent, "mem0")["written_bytes"])

@@ -112,6 +112,12 @@ def test_every_part_is_there(page: Page, paths: ReportPaths) -> None:
         "unattributed: 0 calls, 0 tokens",
         "= 106",
         "Accounting rules",
+        "What the figures are worth",
+        "Two truths side by side",
+        "What writing costs",
+        "What a unit and a question cost",
+        "Can the rows be compared?",
+        "bands overlap: no order shown",
         "What this model can and cannot show",
         "How the energy was obtained",
         "modelled, not measured",
@@ -126,6 +132,7 @@ def test_every_part_is_there(page: Page, paths: ReportPaths) -> None:
         "f3_phases.png",
         "f4_energy.png",
         "tokens.png",
+        "walls.png",
     }
 
 

@@ -25,7 +25,7 @@ def draw(figure: Figure, content: Content, theme: dict[str, str]) -> None:
         axes.xaxis.set_major_locator(LogLocator(numticks=6))
         axes.xaxis.set_minor_formatter(NullFormatter())
     else:
-        axes.set_xlim(0, max(known, default=1.0) * 1.25)
+        axes.set_xlim(0, max(known, default=1.0) * 1.32)
     for y, row in enumerate(rows):
         _row(axes, y, row)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: fmt.joules(v)))
@@ -50,7 +50,8 @@ def _row(axes: Any, y: int, row: dict[str, Any]) -> None:
             style="italic",
         )
         return
-    right = f"{fmt.joules(middle)}  ({row['correct']} of {row['questions']} right)"
+    said = fmt.band(low, high, fmt.joules) or fmt.joules(middle)
+    right = f"{said}  ({row['correct']} of {row['questions']} right)"
     if low is not None and high is not None:
         band = {"color": row["colour"], "linewidth": 7, "alpha": 0.35}
         axes.plot([low, high], [y, y], solid_capstyle="butt", **band)
@@ -59,11 +60,12 @@ def _row(axes: Any, y: int, row: dict[str, Any]) -> None:
 
 
 def _no_figure(row: dict[str, Any]) -> str:
-    spent = fmt.known(row["energy_j"])
+    around = fmt.band(row["energy_low_j"], row["energy_high_j"], fmt.joules)
+    spent = around or fmt.joules(row["energy_j"])
     if not row["questions"]:
         return "no question asked"
     if not row["correct"]:
-        return "no correct answer" + (f", {fmt.joules(spent)} spent" if spent is not None else "")
+        return "no correct answer" + (f", {spent} spent" if spent != fmt.UNKNOWN else "")
     return "energy not known"
 
 
