@@ -120,17 +120,30 @@ def _moved(run: Run) -> Iterator[str]:
 
 
 def _homeless(run: Run) -> Iterator[str]:
-    """Calls booked to a phase in which their scope had no window open at their start."""
+    """Calls whose final phase had no window of their scope open at their start.
+
+    A reattributed call may have begun while another of its operation had the clock: it is at home
+    in any window of its unit, as long as the unit has one of the call's final phase.
+    """
     spans: dict[tuple[str, str | None, str], list[tuple[float, float]]] = defaultdict(list)
+    wholes: dict[tuple[str, str, str | None], list[tuple[float, float]]] = defaultdict(list)
+    phases: dict[tuple[str, str, str | None], set[str | None]] = defaultdict(set)
     for w in of_type(run.journal, Window):
-        spans[(w.scope, w.phase, w.bucket)].append((w.start_s - SLACK_S, w.end_s + SLACK_S))
+        span = (w.start_s - SLACK_S, w.end_s + SLACK_S)
+        spans[(w.scope, w.phase, w.bucket)].append(span)
+        wholes[(w.scope, w.bucket, w.unit)].append(span)
+        phases[(w.scope, w.bucket, w.unit)].add(w.phase)
+    moves = {m.call_id: m.phase for m in of_type(run.journal, Reattribution)}
     for call in of_type(run.journal, Call):
         if call.bucket == "unattributed":
             continue
-        home = spans.get((call.scope, call.phase, call.bucket), [])
-        inside = any(start <= call.start_s <= end for start, end in home)
-        if not inside and not _cut_off(run, call):
-            yield f"call {call.call_id} is booked to {call.phase} outside any such window"
+        phase = moves.get(call.call_id, call.phase)
+        operation = (call.scope, call.bucket, call.unit)
+        home = spans.get((call.scope, phase, call.bucket), [])
+        if call.call_id in moves and phase in phases[operation]:
+            home = wholes[operation]
+        if not any(start <= call.start_s <= end for start, end in home):
+            yield f"call {call.call_id} is booked to {phase} outside any such window"
 
 
 RULES: dict[str, tuple[str, Examine]] = {

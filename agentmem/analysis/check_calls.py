@@ -137,15 +137,22 @@ def _call_clock(call: Call, begin: CallBegin | None) -> Iterator[str]:
 
 def _overlaps(run: Run, windows: list[Window]) -> Iterator[str]:
     """Windows of one scope that cover the same time would count it twice."""
-    systems = run.manifest.get("systems") or {}
     reach: dict[str, Window] = {}
     for window in sorted(windows, key=lambda w: (w.start_s, w.end_s)):
         last = reach.get(window.scope)
-        allowed = (systems.get(window.system) or {}).get("overlap", False)
+        allowed = _may_overlap(run, window.system)
         if last is not None and window.start_s < last.end_s - SLACK_S and not allowed:
             yield f"windows of {window.scope} overlap: {last.unit} and {window.unit}"
         if last is None or window.end_s > last.end_s:
             reach[window.scope] = window
+
+
+def _may_overlap(run: Run, system: str) -> bool:
+    """Whether this run asked the system questions while it constructed."""
+    lane = (run.manifest.get("lanes") or {}).get(system)
+    if lane is not None:
+        return bool(lane["overlap"])
+    return bool((run.manifest.get("systems", {}).get(system) or {}).get("overlap", False))
 
 
 def indexing(run: Run) -> Found:
