@@ -21,7 +21,7 @@ from agentmem.runner.progress import Silent
 from agentmem.runner.run import RunOptions, RunResult, run
 from tests.fake import FakeUpstream, Fault
 from tests.runner.conftest import WORKLOAD, profile_data
-from tests.runner.test_kill import PROFILE, kill_after, rows, start
+from tests.runner.test_kill import PROFILE, kill_after, rows
 from tests.runner.test_run import Saboteur
 
 
@@ -63,22 +63,30 @@ def brief(fake: FakeUpstream, *systems: str) -> Profile:
 
 @pytest.fixture
 def deck(fake: FakeUpstream, tmp_path: Path) -> Deck:
-    return Deck(brief(fake, "bm25", "embedrag"), fake, tmp_path)
+    return Deck(brief(fake, "bm25"), fake, tmp_path)
 
 
-def test_a_replay_equals_its_recording(deck: Deck) -> None:
-    deck.fake.behaviour.cache = "agentmem"
-    live, again = deck.record(), deck.replay()
+@pytest.fixture(scope="module")
+def taped(tmp_path_factory: pytest.TempPathFactory) -> Deck:
+    """One recording of two systems for several tests; its server is gone."""
+    with FakeUpstream(cache="agentmem") as fake:
+        made = Deck(brief(fake, "bm25", "embedrag"), fake, tmp_path_factory.mktemp("taped"))
+        made.record()
+        made.replay()
+    return made
+
+
+def test_a_replay_equals_its_recording(taped: Deck) -> None:
+    live, again = load(taped.folder / "live"), load(taped.folder / "again")
     assert len(again.calls) == len(live.calls) > 10
     assert differences(live, again) == []
     assert not [c for c in check_run(again) if c.ok is False]
     assert again.calls["input_tokens"].sum() == live.calls["input_tokens"].sum()
 
 
-def test_a_replay_says_what_it_is(deck: Deck) -> None:
-    deck.fake.behaviour.cache = "agentmem"
-    live, again = deck.record(), deck.replay()
-    manifest, recorded = deck.manifest(), deck.manifest("live")
+def test_a_replay_says_what_it_is(taped: Deck) -> None:
+    live, again = load(taped.folder / "live"), load(taped.folder / "again")
+    manifest, recorded = taped.manifest(), taped.manifest("live")
     engine = dict(recorded["engine"], url="", kind="replay")
     assert manifest["engine"] == engine
     assert manifest["replay"]["served"]["kind"] == "foreign"
@@ -91,27 +99,30 @@ def test_a_replay_says_what_it_is(deck: Deck) -> None:
     assert len(chats) and chats["ttft_s"].isna().all()
 
 
-def test_another_recording_is_another_run(deck: Deck) -> None:
-    deck.spec = brief(deck.fake, "bm25")
-    deck.record()
-    deck.replay()
-    lines = deck.file.read_bytes().splitlines(keepends=True)
-    deck.file.write_bytes(b"".join(lines[:-1]))
+def test_another_recording_is_another_run(taped: Deck, tmp_path: Path) -> None:
+    lines = taped.file.read_bytes().splitlines(keepends=True)
+    (tmp_path / "shorter").write_bytes(b"".join(lines[:-1]))
+    options = RunOptions(taped.folder / "again", replay=tmp_path / "shorter")
     with pytest.raises(UsageError, match="holds another run"):
-        deck.go()
+        run(taped.spec, options, Silent())
 
 
-def test_an_unknown_request_ends_the_run(deck: Deck) -> None:
-    deck.spec = brief(deck.fake, "bm25")
-    deck.record()
-    deck.fake.stop()
-    other = dataclasses.replace(deck.spec, run=dataclasses.replace(deck.spec.run, seed=8))
+def test_an_unknown_request_ends_the_run(taped: Deck) -> None:
+    other = dataclasses.replace(taped.spec, run=dataclasses.replace(taped.spec.run, seed=8))
     for _ in range(2):
         with pytest.raises(DataError, match=r"replies\.jsonl: no reply is recorded for this chat"):
-            deck.go(spec=other)
-        assert deck.manifest()["status"] == "incomplete"
-    failures = load(deck.folder / "again").failures
+            taped.go("other", other)
+        assert taped.manifest("other")["status"] == "incomplete"
+    failures = load(taped.folder / "other").failures
     assert failures["kind"].tolist().count("not_recorded") == 2, "asked once per run, no retries"
+
+
+def test_fewer_systems_can_be_replayed(taped: Deck) -> None:
+    one = dataclasses.replace(taped.spec, systems=("embedrag",))
+    assert taped.go("one", one).status == "complete"
+    runs = [load(taped.folder / name) for name in ("live", "one")]
+    answers = [r.queries[r.queries["system"] == "embedrag"]["answer"].tolist() for r in runs]
+    assert answers[0] == answers[1]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +130,6 @@ def test_an_unknown_request_ends_the_run(deck: Deck) -> None:
     [("truncate", "bm25", 1), ("reset", "no_memory", 1), ("reset", "bm25", 3)],
 )
 def test_faults_are_replayed_as_they_stood(deck: Deck, kind: Any, system: str, times: int) -> None:
-    deck.spec = brief(deck.fake, "bm25")
     saboteur = Saboteur(deck.fake, system, "questions", Fault(kind, endpoint="chat"), times)
     live = deck.record(saboteur)
     assert differences(live, deck.replay()) == []
@@ -139,16 +149,6 @@ def test_error_replies_are_replayed(deck: Deck) -> None:
     assert rows_of(again, "upstream_error") == rows_of(live, "upstream_error") == 1
 
 
-def test_fewer_systems_can_be_replayed(deck: Deck) -> None:
-    live = deck.record()
-    deck.fake.stop()
-    one = dataclasses.replace(deck.spec, systems=("embedrag",))
-    assert deck.go(spec=one).status == "complete"
-    again = load(deck.folder / "again")
-    answers = [r.queries[r.queries["system"] == "embedrag"]["answer"] for r in (live, again)]
-    assert answers[0].tolist() == answers[1].tolist()
-
-
 @pytest.fixture
 def written(fake: FakeUpstream, tmp_path: Path) -> Path:
     """The profile as a file, for runs in a process of their own."""
@@ -162,22 +162,23 @@ def test_a_killed_recording_is_resumed_and_replayed(
     written: Path, fake: FakeUpstream, tmp_path: Path
 ) -> None:
     file, out, again = tmp_path / "replies.jsonl", tmp_path / "live", tmp_path / "again"
+    spec = profile.load(str(written))
     kill_after(written, out, 60, signal.SIGKILL, "--record", str(file))
     with file.open("ab") as torn:
         torn.write(b'{"scope":"bm25.')
-    assert start(written, out).wait(60) == 2, "going on without --record would leave a hole"
-    assert start(written, out, "--record", str(file)).wait(60) == 0
+    with pytest.raises(UsageError, match=r"go on with --record and its file, replies\.jsonl"):
+        run(spec, RunOptions(out), Silent())
+    assert run(spec, RunOptions(out, record=file), Silent()).resumed
     fake.stop()
     kill_after(written, again, 60, signal.SIGKILL, "--replay", str(file))
     assert rows(again) >= 60
-    assert start(written, again, "--replay", str(file)).wait(60) == 0
+    assert run(spec, RunOptions(again, replay=file), Silent()).resumed
     live, replayed = load(out), load(again)
     assert differences(live, replayed) == []
     assert not [c for c in check_run(replayed) if c.ok is False]
 
 
 def test_recordings_are_not_written_over(deck: Deck) -> None:
-    deck.spec = brief(deck.fake, "bm25")
     deck.record()
     with pytest.raises(UsageError, match="holds something already"):
         run(deck.spec, RunOptions(deck.folder / "new", record=deck.file), Silent())
@@ -206,17 +207,12 @@ def test_refusals_are_one_line(
 
 
 def test_the_end_of_an_unknown_request_on_the_command_line(
-    deck: Deck, written: Path, capsys: pytest.CaptureFixture[str]
+    taped: Deck, written: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = str(deck.folder / "run")
-    assert main(["run", str(written), "--out", out, "--quiet", "--record", str(deck.file)]) == 0
-    deck.fake.stop()
-    capsys.readouterr()
-    shorter = ["--set", "answer.max_tokens=47"]
-    args = ["run", str(written), "--quiet", "--replay", str(deck.file), *shorter]
-    assert main([*args, "--out", str(deck.folder / "other")]) == 3
+    args = ["--quiet", "--replay", str(taped.file), "--out", str(tmp_path / "run")]
+    assert main(["run", str(written), *args, "--set", "answer.max_tokens=47"]) == 3
     said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "no reply is recorded for this chat request" in said
+    assert said.count("\n") == 1 and "no reply is recorded for this" in said
 
 
 def test_a_recording_without_facts(deck: Deck) -> None:
