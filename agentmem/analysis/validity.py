@@ -56,9 +56,8 @@ def cut(run: Run) -> Found:
 
 def caps(run: Run) -> Found:
     """V3: replies end by themselves; a kind that often ends at the token cap is cap-bound."""
-    found = [(title(run, s), capped(run, s)) for s in run.systems]
-    told = [(name, said) for name, said in found if said is not None]
-    faults = [f"{name}: {said} cap-bound" for name, said in told if said != "none"]
+    told = capped(run)
+    faults = [f"{name}: {said} cap-bound" for name, said in told.items() if said != "none"]
     limit = f"no kind with {100 * CAP_BOUND_SHARE:.0f} % or more of its replies cut off at the cap"
     return Found(tuple(faults), limit, provable=bool(told))
 

@@ -17,7 +17,7 @@ HARNESS, NATIVE, BOTH = "harness", "system's own loop", "both"
 
 def validity_rows(run: Run) -> pd.DataFrame:
     """One row per system: what a reader must know before comparing its row with another's."""
-    rows = []
+    rows, caps = [], capped(run)
     for system in run.systems:
         info = (run.manifest.get("systems") or {}).get(system) or {}
         queries = run.queries[run.queries["system"] == system]
@@ -28,7 +28,7 @@ def validity_rows(run: Run) -> pd.DataFrame:
                 "completeness": completeness(run, system),
                 "fidelity": info.get("fidelity"),
                 "lane": lane(run, system),
-                "cap_bound": capped(run, system),
+                "cap_bound": caps.get(title(run, system)),
                 "context_cut": int((queries["cut_tokens"] > 0).sum()),
                 "setup_s": _setup(run, system),
                 "timeouts": int(_timeouts(run, system)),
@@ -82,13 +82,19 @@ def lane(run: Run, system: str) -> str | None:
     return BOTH if native.any() else HARNESS
 
 
-def capped(run: Run, system: str) -> str | None:
-    """Cap-bound kinds with the share of their replies that ended at the token cap."""
+def capped(run: Run) -> dict[str, str]:
+    """By system: its cap-bound kinds with the share of replies that ended at the token cap, or
+    "none". A system that called no LLM is left out."""
     kinds = calls_by_kind(run)
     if kinds.empty:
-        return None
-    mine = kinds[kinds["system"].eq(title(run, system)) & kinds["cap_bound"].astype(bool)]
-    parts = (f"{k} {100 * s:.0f} %" for k, s in zip(mine["kind"], mine["cap_share"], strict=True))
+        return {}
+    kinds = kinds[kinds["cap_share"].notna()]
+    return {str(name): _bound(mine) for name, mine in kinds.groupby("system", sort=False)}
+
+
+def _bound(kinds: pd.DataFrame) -> str:
+    bound = kinds[kinds["cap_bound"].astype(bool)]
+    parts = (f"{k} {100 * s:.0f} %" for k, s in zip(bound["kind"], bound["cap_share"], strict=True))
     return ", ".join(parts) or "none"
 
 

@@ -16,15 +16,18 @@ from rich.console import Console
 
 import agentmem
 from agentmem.errors import DataError, UsageError
-from agentmem.records import Query, Row, Window
+from agentmem.records import Query, Row, Unit, Window
 from agentmem.report import ReportPaths, build
+from agentmem.report.answers import asked
 from agentmem.report.console import summary
 from agentmem.report.content import gather
 from agentmem.report.figures import draw_all
 from agentmem.report.html import html
 from agentmem.report.markdown import markdown
+from agentmem.report.notices import warnings
+from agentmem.report.words import facts
 from tests.analysis.build_run import HOSTILE, write_run
-from tests.analysis.synth import begin_of, new_call
+from tests.analysis.synth import begin_of, manifest, new_call
 
 
 class Page(HTMLParser):
@@ -261,6 +264,54 @@ def test_console_summary_shows_sums_that_do_not_add_up(folder: Path) -> None:
     console.print(summary(run))
     text = console.export_text()
     assert "≠ 106" in text and "does NOT add up to 106" in " ".join(text.split())
+
+
+def test_a_replayed_run_says_so(tmp_path: Path) -> None:
+    changes = {"engine": {"model": "smollm2-135m", "kind": "replay"}}
+    run = agentmem.load(write_run(tmp_path, changes=changes))
+    assert any("replayed from a recording" in line for line in warnings(run))
+    assert "replayed from a recording" in html(gather([run]), ())
+
+
+def test_storing_nothing_is_the_first_thing_said(tmp_path: Path) -> None:
+    def nothing(rows: list[Row]) -> list[Row]:
+        empty = {"added": 0, "updated": 0, "lost": 3}
+        return [
+            replace(r, **empty) if isinstance(r, Unit) and r.system == "mem0" else r for r in rows
+        ]
+
+    folder = write_run(tmp_path, nothing)
+    assert warnings(agentmem.load(folder))[0] == "Mem0 stored nothing: all 12 facts lost."
+    assert "Mem0 stored nothing: all 12 facts lost." in " ".join(
+        " ".join(printed(folder, 80)).split()
+    )
+    assert 'flag">stored nothing: all 12 facts lost' in text_of(folder)
+
+
+def test_what_must_be_equal_is_named(tmp_path: Path) -> None:
+    """Ingest unit, the tokenizer that counts, the cache mode and what caches served."""
+    params = {"unit": "chunk", "chunk_tokens": 512, "tokenizer": "smollm2"}
+    workload = manifest()["workload"] | {"params": params}
+    profile = {"run": {"cache": "warm"}, "calls": {"sampling": "fixed"}}
+    run = agentmem.load(write_run(tmp_path, changes={"workload": workload, "profile": profile}))
+    named = dict(facts(run))
+    assert named["ingest unit"] == "chunk of 512 tokens, counted by smollm2"
+    assert named["caches"].startswith("warm; a cache served ")
+
+
+def test_repeats_of_a_question_stay_apart(tmp_path: Path) -> None:
+    def twice(rows: list[Row]) -> list[Row]:
+        again = [
+            replace(r, scope=f"{r.scope}-1", repeat=1, answer="Nowhere")
+            for r in rows
+            if isinstance(r, Query)
+        ]
+        return [*rows, *again]
+
+    (first, *_) = asked(agentmem.load(write_run(tmp_path, twice)))
+    assert [reply.title for reply in first.replies][:2] == ["Long context (1)", "Long context (2)"]
+    assert [reply.verdict for reply in first.replies][:2] == ["right", "wrong"]
+    assert len(first.replies) == 12
 
 
 def test_templates_are_package_data() -> None:
