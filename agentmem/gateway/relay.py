@@ -157,6 +157,8 @@ class Relay:
             await self._whole(ex, client, reply, headers)
         if ex.outcome == "truncated":
             self._broke(ex, client, ex.error)
+            if not client.gone:
+                self._book.transport_failed(ex.arrival)
             return
         await client.end()
         ex.complete = ex.complete or not client.gone
@@ -242,6 +244,7 @@ class Relay:
     def _finish(self, ex: Exchange) -> None:
         if ex.outcome == "open":
             ex.outcome, ex.error = "transport_error", "the gateway failed; see its log"
+            self._book.transport_failed(ex.arrival)
         if ex.end_s is None:
             ex.end_s = self._clock()
         ex.logical.state = "done" if ex.outcome == "ok" else "failed"

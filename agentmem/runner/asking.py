@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from agentmem.memory import Answer, Retrieved
@@ -34,9 +35,13 @@ class Asker:
     seat: Seat
     windows: Windows
     bucket: Bucket
+    left_out: Collection[str] = ()
+    """Questions that no worker survived."""
 
     def ask(self, question: Question, moment: Moment) -> Query:
         """The finished row; a failed verb or call is a failed question."""
+        if question.question_id in self.left_out:
+            return questions.row(self.ctx, self.place, question, when=self._when(moment, None))
         if self.seat.native:
             return self._native(question, moment)
         return self._harness(question, moment)

@@ -138,7 +138,10 @@ class Drive:
         done = set(self.before.units)
         for index, unit in enumerate(units):
             if unit.unit_id not in done:
-                self._unit(index, unit)
+                if unit.unit_id in self.trust.left_out:
+                    self._write_unit(index, unit, None, None)
+                else:
+                    self._unit(index, unit)
                 if (index + 1) % ctx.profile.run.snapshot_every == 0 and index + 1 < len(units):
                     self._snapshot(unit.unit_id)
             if lane is not None:
@@ -160,7 +163,7 @@ class Drive:
         place.mark(ctx, "constructed")
 
     def _unit(self, index: int, unit: memory.Unit) -> None:
-        ctx, timeout = self.ctx, self.ctx.profile.limits.unit_timeout_s
+        ctx, timeout = self.ctx, self.ctx.profile.limits.unit_timeout_s * self.seat.patience
         before = self.trust.begin(self.place, *self._operations)
         start = ctx.clock()
         task = Task("construction", self._bucket, unit.unit_id)
@@ -169,12 +172,17 @@ class Drive:
             stored = self.seat.call("construct", unit.unit_id, lambda w: w.construct(unit, timeout))
             took = ctx.clock() - start
         self.trust.check(self.place, self.seat, unit.unit_id, before)
+        self._write_unit(index, unit, stored, took)
+
+    def _write_unit(
+        self, index: int, unit: memory.Unit, stored: memory.Stored | None, took_s: float | None
+    ) -> None:
         if not self.turn.measured:
             return
-        done = stored or memory.Stored(lost=1)
+        ctx, done = self.ctx, stored or memory.Stored(lost=1)
         if done.store_version is not None:
             self.version = done.store_version
-        ctx.write(self._unit_row(index, unit, stored, done, took))
+        ctx.write(self._unit_row(index, unit, stored, done, took_s))
         ctx.journal.sync()
         if done.lost and stored:
             message = f"{done.lost} lost without an error{': ' + done.note if done.note else ''}"
@@ -186,7 +194,7 @@ class Drive:
         unit: memory.Unit,
         stored: memory.Stored | None,
         done: memory.Stored,
-        took_s: float,
+        took_s: float | None,
     ) -> Unit:
         return Unit(
             scope=self.place.scope,
@@ -240,7 +248,8 @@ class Drive:
         return ("construct",) if self.seat.overlaps else ()
 
     def _asker(self) -> Asker:
-        return Asker(self.ctx, self.place, self.seat, self.windows, self._bucket)
+        left_out = self.trust.left_out
+        return Asker(self.ctx, self.place, self.seat, self.windows, self._bucket, left_out)
 
     def _questions_left(self) -> list[tuple[int, Question]]:
         done = set(self.before.queries)
@@ -258,6 +267,7 @@ class Drive:
         shutil.rmtree(part, ignore_errors=True)
         shutil.rmtree(final, ignore_errors=True)
         if self.seat.call("snapshot", unit, lambda w: _copy(w, part)) is None:
+            self.trust.check_worker(self.place, self.seat, unit)
             return
         part.rename(final)
         self.place.mark(self.ctx, "snapshot", unit)

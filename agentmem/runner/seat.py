@@ -51,6 +51,8 @@ class Seat:
     restarts: int = field(init=False, default=0)
     raised: dict[str | None, WorkerFailure] = field(init=False, default_factory=dict)
     """Last failure by unit or question."""
+    lost: bool = field(init=False, default=False)
+    """Its worker died or hung, and that was taken note of."""
     _lock: threading.RLock = field(init=False, default_factory=threading.RLock)
 
     @property
@@ -105,7 +107,8 @@ class Seat:
         May be called for a question while another thread constructs; a worker that dies takes
         both with it and is restarted once.
         """
-        worker = self.worker
+        with self._lock:  # held while a dead one is restarted
+            worker = self.worker
         if worker is None:
             raise ScopeLostError
         self.raised.pop(unit, None)
@@ -126,7 +129,8 @@ class Seat:
         """
         stamps = [parse_at(u.at) for u in self.history.units[: step + 1]]
         known = [s for s in stamps if s is not None]
-        worker = self.worker
+        with self._lock:
+            worker = self.worker
         if worker is not None:
             now_s = (known[-1] if known else CLOCK_START_S) + STEP_S * step + later_s
             worker.set_clock(now_s, lane)

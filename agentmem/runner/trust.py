@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from agentmem.records import Call
 from agentmem.runner.context import Context, Place
 from agentmem.runner.resume import CLIENT_TIMEOUT
-from agentmem.runner.seat import Seat
+from agentmem.runner.seat import MAX_RESTARTS, ScopeLostError, Seat
+from agentmem.sandbox.failure import WorkerFailure
 
 MAX_ROLLBACKS = 2
 """Per unit or question; after that it stands as it is, with its failures on record."""
@@ -45,6 +46,9 @@ class Trust:
 
     ctx: Context
     rollbacks: dict[str, int] = field(default_factory=dict)
+    left_out: set[str] = field(default_factory=set)
+    """Units and questions at which the worker was lost every time: not tried again in this run."""
+    workers_lost: int = 0
 
     def begin(self, place: Place, *operations: str) -> Before:
         broken = self.ctx.trouble(place.scope, *operations)
@@ -52,6 +56,7 @@ class Trust:
 
     def check(self, place: Place, seat: Seat, unit: str, before: Before) -> None:
         """RollBackError when the work since `before` must be done again."""
+        self.check_worker(place, seat, unit)
         if self.ctx.trouble(place.scope, *before.operations) > before.broken:
             if self.rollbacks.get(unit, 0) < MAX_ROLLBACKS:
                 self._again(unit)
@@ -69,6 +74,33 @@ class Trust:
                 raise RollBackError(unit, CLIENT_TIMEOUT, message)
             message = f"a model call was given up after {limit_s:g} s, the longer time-out; stands"
             place.failure(self.ctx, "call", unit, CLIENT_TIMEOUT, message)
+
+    def check_worker(self, place: Place, seat: Seat, unit: str) -> None:
+        """RollBackError when the worker died or hung: what it had not written out is lost.
+
+        ScopeLostError when that happened too often.
+        """
+        failure = seat.raised.get(unit)
+        if failure is None or failure.kind == "raised":
+            return
+        self.workers_lost += not seat.lost  # a worker lost in two verbs at once counts once
+        seat.lost = True
+        if self.workers_lost > MAX_RESTARTS:
+            message = f"its worker was lost {self.workers_lost} times"
+            place.failure(self.ctx, "worker", unit, "gave_up", message)
+            raise ScopeLostError
+        kind, message = self._after_loss(seat, unit, failure)
+        self._again(unit)
+        raise RollBackError(unit, kind, message)
+
+    def _after_loss(self, seat: Seat, unit: str, failure: WorkerFailure) -> tuple[str, str]:
+        """Kind and message of the roll-back; a worker that hung gets more time, once."""
+        if failure.kind == "timeout" and seat.patience < LONGER:
+            return CLIENT_TIMEOUT, "its worker hung; rolled back, to be done again with more time"
+        if failure.kind != "timeout" and self.rollbacks.get(unit, 0) < MAX_ROLLBACKS:
+            return "rolled_back", "its worker was lost; rolled back and done again"
+        self.left_out.add(unit)
+        return "left_out", "its worker was lost every time; rolled back and left out"
 
     def _again(self, unit: str) -> None:
         self.rollbacks[unit] = self.rollbacks.get(unit, 0) + 1

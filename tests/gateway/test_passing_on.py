@@ -221,7 +221,7 @@ def test_a_stream_that_ends_without_an_end(meter: Meter) -> None:
     with pytest.raises(httpx2.RemoteProtocolError):
         meter.chat(stream=True)
     assert meter.call().outcome == "truncated"
-    assert meter.gateway.transport_failures(meter.scope) == 0
+    assert meter.gateway.transport_failures(meter.scope) == 1
 
 
 def test_a_malformed_reply_is_passed_on_and_called_so(meter: Meter) -> None:
