@@ -124,7 +124,7 @@ class Trial:
             **{k: {**v, **self.tables.get(k, {})} for k, v in TABLES.items()},
             **{k: v for k, v in self.tables.items() if k not in TABLES},
         }
-        tables["engine"] |= self.tables.get("engine", {})
+        tables["engine"] = {**engine, "start_timeout_s": 2.0, **self.tables.get("engine", {})}
         profile = self.folder / "profile.toml"
         profile.write_text(f'name = "fault"\nsystems = {list(self.systems)}\n' + toml(tables))
         return ["run", str(profile), "--out", str(self.out)]
