@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from agentmem.analysis.compare_facts import SPOILS, Differing, differing, sampling
 from agentmem.analysis.compare_metrics import MARGINS, METRICS, Group, Metric
-from agentmem.analysis.compare_pairs import Values, averaged, rounds, values
+from agentmem.analysis.compare_pairs import Table, Values, averaged, rounds, values
 from agentmem.analysis.compare_verdict import Judged, Pairs, Terms, barred, judge
 from agentmem.analysis.energy import Band
 from agentmem.analysis.load import Run
@@ -101,15 +102,15 @@ class _Known:
     """A side with the values of its systems read out."""
 
     side: Side
-    systems: Mapping[str, tuple[Mapping[str, Values], ...]]
+    systems: Mapping[str, tuple[Table, ...]]
     """Per system, one table of values for every repeat."""
 
     @classmethod
     def of(cls, side: Side) -> _Known:
         names = [s for s in side.runs[0].systems if all(s in run.systems for run in side.runs)]
-        parts = [part for run in side.runs for part in rounds(run)]
-        tables = {s: [values(part, s) for part in parts] for s in names}
-        return cls(side, {s: tuple(t for t in found if t) for s, found in tables.items()})
+        parts = [values(part) for run in side.runs for part in rounds(run)]
+        # A reference may be asked in the first round only.
+        return cls(side, {s: tuple(p[s] for p in parts if p.get(s)) for s in names})
 
     def value(self, system: str, key: str) -> Values | None:
         found = [table[key] for table in self.systems.get(system, ()) if key in table]
@@ -118,13 +119,17 @@ class _Known:
 
     def drift(self, system: str, key: str) -> float:
         """Largest relative difference between two repeats of this side; 0 with one run."""
-        sums = _common_sums([t[key].known for t in self.systems[system] if key in t])
+        sums = _common_sums([t[key] for t in self.systems[system] if key in t])
         return max(sums) / min(sums) - 1 if len(sums) > 1 and min(sums) > 0 else 0.0
 
 
-def _common_sums(tables: Sequence[Any]) -> list[float]:
-    keys = set.intersection(*(set(t.dropna().index) for t in tables))
-    return [float(t[t.index.isin(keys)].sum()) for t in tables]
+def _common_sums(repeats: Sequence[Values]) -> list[float]:
+    """Sum of each repeat over the keys that all know."""
+    if len(repeats) < 2:
+        return []
+    known = [{k for k, v in r.known.items() if not math.isnan(v)} for r in repeats]
+    keys = set.intersection(*known)
+    return [math.fsum(r.known[k] for k in keys) for r in repeats]
 
 
 def _lines(

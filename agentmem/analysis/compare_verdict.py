@@ -34,10 +34,10 @@ class Pairs:
     @classmethod
     def of(cls, a: Values, b: Values) -> Pairs:
         bad = a.failed | b.failed
-        keys: list[Key] = [k for k in a.known.index if k in b.known.index and k not in bad]
-        one, two = (v.known.reindex(keys).to_numpy(dtype=float) for v in (a, b))
+        keys: list[Key] = [k for k in a.known if k in b.known and k not in bad]
+        one, two = (np.array([v.known[k] for k in keys], dtype=float) for v in (a, b))
         known = ~(np.isnan(one) | np.isnan(two))
-        everything = {*a.known.index, *b.known.index}
+        everything = {*a.known, *b.known}
         return cls(
             one[known],
             two[known],
@@ -155,14 +155,18 @@ def _ratio(pairs: Pairs, draws: Draws, terms: Terms) -> Effect:
         drawn = np.log(draws.b / draws.a)
     drawn = np.where((draws.a == 0) & (draws.b == 0), 0.0, drawn)
     both_zero = not pairs.a.any() and not pairs.b.any()
-    return Effect(0.0 if both_zero else float(point), interval(drawn, draws.free, terms.confidence))
+    return Effect(0.0 if both_zero else float(point), _span(drawn, pairs, draws, terms))
+
+
+def _span(drawn: Floats, pairs: Pairs, draws: Draws, terms: Terms) -> tuple[float, float] | None:
+    return interval(drawn, draws.free, terms.confidence) if len(pairs.a) >= MIN_PAIRS else None
 
 
 def _difference(pairs: Pairs, draws: Draws, terms: Terms) -> Effect:
     """Mean difference per pair."""
     drawn = (draws.b - draws.a) / draws.pairs
     point = float((pairs.b - pairs.a).mean())
-    return Effect(point, interval(drawn, draws.free, terms.confidence))
+    return Effect(point, _span(drawn, pairs, draws, terms))
 
 
 def _verdict(metric: Metric, pairs: Pairs, terms: Terms, effect: Effect) -> tuple[Verdict, str]:
@@ -173,7 +177,7 @@ def _verdict(metric: Metric, pairs: Pairs, terms: Terms, effect: Effect) -> tupl
     if exact and metric.exact and abs(signs.sum()) == pairs.differing:
         # All that differ do so one way, and nothing here varies by chance.
         return _beyond(metric, effect.point, effect.point, margin), told
-    if len(pairs.a) < MIN_PAIRS or effect.span is None:
+    if effect.span is None:
         return "no difference shown", "; ".join(
             t for t in (told, f"{len(pairs.a)} pairs are too few for an interval") if t
         )

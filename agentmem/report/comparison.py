@@ -22,6 +22,7 @@ from agentmem.report.sheet import Sheet
 
 def write(comparison: Comparison, outcomes: Sequence[Outcome], out: Path) -> ReportPaths:
     """Write the comparison into folder `out`; UsageError where that cannot be done."""
+    _folders(out)
     # Repeats of a side share its letter; the first of them stands for it in the overviews.
     content = gather([side.runs[0] for side in comparison.sides])
     sheets = _sheets(comparison, outcomes, content)
@@ -41,7 +42,20 @@ def write(comparison: Comparison, outcomes: Sequence[Outcome], out: Path) -> Rep
     try:
         return _files(out, visible(page), visible(text), sheets, drawings)
     except OSError as error:
-        raise UsageError(f"cannot write the comparison to {out}: {error.strerror}") from error
+        raise _unwritable(out, error) from error
+
+
+def _unwritable(out: Path, error: OSError) -> UsageError:
+    return UsageError(f"cannot write the comparison to {out}: {error.strerror}")
+
+
+def _folders(out: Path) -> None:
+    """Made before the work, so that a place that cannot be written costs no time."""
+    try:
+        for part in ("tables", "figures"):
+            (out / part).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(out, error) from error
 
 
 def _sheets(
@@ -85,8 +99,6 @@ def _markdown(
 def _files(
     out: Path, page: str, text: str, sheets: Sequence[Sheet], drawings: Sequence[Drawing]
 ) -> ReportPaths:
-    for part in ("tables", "figures"):
-        (out / part).mkdir(parents=True, exist_ok=True)
     csvs = tuple(out / "tables" / f"{sheet.key}.csv" for sheet in sheets)
     for path, sheet in zip(csvs, sheets, strict=True):
         cells(sheet.frame).to_csv(path, index=False)

@@ -23,8 +23,18 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return made(tmp_path_factory.mktemp("base"), noisy(1, 0.03))
 
 
+KEPT = ("bm25", "mem0")
+"""Two systems tell all that these tests ask, in a third of the time of six."""
+NAMED: dict[str, Any] = {
+    "systems": {s: manifest()["systems"][s] for s in KEPT},
+    "order": list(KEPT),
+}
+
+
 def made(folder: Path, doctor: Doctor | None = None, changes: dict[str, Any] | None = None) -> Run:
-    return agentmem.load(write_run(folder, doctor, changes))
+    doctors = [without(s) for s in (*SYSTEMS, "no_memory", "oracle_evidence") if s not in KEPT]
+    chosen = both(*doctors, doctor) if doctor else both(*doctors)
+    return agentmem.load(write_run(folder, chosen, NAMED | (changes or {})))
 
 
 def against(a: Run, *others: Run, **options: Any) -> Comparison:
@@ -44,6 +54,10 @@ def test_the_same_twice_is_equal_and_shows_no_difference(base: Run, tmp_path: Pa
     assert verdicts(found, "count", "size", "score") == {"equal"}
     assert verdicts(found, "time", "cpu") == {"no difference shown"}
     assert found.facts["B"] == ()
+    asked = {
+        x.judged.pairs + x.judged.left_out for x in found.lines if x.metric.room != "construction"
+    }
+    assert max(asked) == 10, "one pair for each question"
 
 
 def test_a_slowed_phase_is_worse_there_and_nowhere_else(base: Run, tmp_path: Path) -> None:
@@ -100,14 +114,13 @@ def test_failed_questions_are_out_of_times_and_in_accuracy(base: Run, tmp_path: 
 
 
 def test_a_system_on_one_side_only(base: Run, tmp_path: Path) -> None:
-    names = {k: v for k, v in manifest()["systems"].items() if k != "mem0"}
-    changes = {"systems": names, "order": list(names)}
-    fewer = made(tmp_path, without("mem0"), changes)
+    names = {"systems": {"bm25": NAMED["systems"]["bm25"]}, "order": ["bm25"]}
+    fewer = made(tmp_path, without("mem0"), names)
     for a, b, side in ((base, fewer, "B"), (fewer, base, "A")):
         mine = [x for x in against(a, b).lines if x.system == "mem0"]
         assert {x.judged.verdict for x in mine} == {"not comparable"}
         assert {x.judged.note for x in mine} == {f"not in {side}"}
-    assert {x.system for x in against(base, fewer).lines} >= set(SYSTEMS)
+    assert {x.system for x in against(base, fewer).lines} == set(KEPT)
 
 
 def altered(**tables: dict[str, Any]) -> dict[str, Any]:
@@ -139,8 +152,9 @@ def test_what_may_not_be_compared(
     assert barred == groups
     assert all(why in x.judged.note for x in found.lines if x.metric.group in groups)
     assert any(fact.key == why.split(" (")[0] for fact in found.facts["B"])
-    across = frozenset({why.split(" (")[0]})
-    assert "not comparable" not in verdicts(against(base, other, across=across), *ALL_GROUPS)
+    if why in ("machine", "unit (session / turn)"):
+        across = frozenset({why.split(" (")[0]})
+        assert "not comparable" not in verdicts(against(base, other, across=across), *ALL_GROUPS)
 
 
 def test_settings_that_differ_are_said_and_forbid_nothing(base: Run, tmp_path: Path) -> None:
@@ -220,5 +234,5 @@ def test_three_sides_each_against_the_first(base: Run, tmp_path: Path) -> None:
 
 def test_rows_can_be_written_as_json(base: Run) -> None:
     rows = [x.as_dict() for x in against(base, base).lines]
-    assert json.loads(json.dumps(rows))[0]["system"] == "long_context"
+    assert json.loads(json.dumps(rows))[0]["system"] == "bm25"
     assert len({(r["system"], r["phase"], r["metric"]) for r in rows}) == len(rows)
