@@ -54,9 +54,12 @@ def session_id(scope: Scope, traffic: TrafficClass) -> str:
     return f"{hashlib.sha256(plain.encode()).hexdigest()}.{traffic}"
 
 
-def call_seed(options: GatewayOptions, request_hash: str, occurrence: int) -> int:
-    """Seed of the `occurrence`-th asking of one body: the same in every run, 31 bits."""
-    text = f"{options.seed}:{request_hash}:{occurrence}"
+def call_seed(options: GatewayOptions, request_hash: str, occurrence: int, repeat: int = 0) -> int:
+    """Seed of the `occurrence`-th asking of one body: the same in every run, 31 bits.
+
+    Another one in each repeat, so that repeats differ where sampling is not greedy.
+    """
+    text = f"{options.seed}:{request_hash}:{occurrence}" + (f":{repeat}" if repeat else "")
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4]) >> 1
 
 
@@ -78,7 +81,8 @@ def outgoing(
     body = dict(asked.body)
     if "session_id" in body:  # would win over the header
         body["session_id"] = session
-    seed = _sample(body, asked, call_seed(options, asked.request_hash, occurrence), options)
+    drawn = call_seed(options, asked.request_hash, occurrence, scope.repeat)
+    seed = _sample(body, asked, drawn, options)
     if options.constrain == "all":
         _declare(body, asked, scope, phase)
     constrained = _constrain(body, options.constrain)

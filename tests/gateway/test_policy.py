@@ -51,6 +51,7 @@ def test_seeds_follow_body_and_occurrence(make_meter: Callable[..., Meter], mete
         other.chat(text)
     assert [c.seed for c in other.calls()] == [a, again, b]
     assert call_seed(GatewayOptions(seed=1), "h", 0) != call_seed(GatewayOptions(), "h", 0)
+    assert call_seed(GatewayOptions(), "h", 0, repeat=1) != call_seed(GatewayOptions(), "h", 0)
 
 
 def test_one_session_per_history_and_traffic_class(meter: Meter) -> None:
