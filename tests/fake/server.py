@@ -165,7 +165,7 @@ class FakeUpstream:
         shared = {"object": "model", "created": 0, "owned_by": "fake"}
         models = [
             {"id": b.model, "kind": "chat", "max_model_len": b.max_model_len, **shared},
-            {"id": b.embed_model, "kind": "embed", "max_model_len": b.max_model_len, **shared},
+            {"id": b.embed_model, "kind": "embedding", "max_model_len": b.max_model_len, **shared},
         ]
         return web.json_response({"object": "list", "data": models})
 
