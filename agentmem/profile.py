@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import tomllib
 import types
@@ -146,8 +147,9 @@ def find(name: str) -> Path:
     """Path of a profile given by name or path; UsageError names the nearest known one."""
     path = Path(name)
     if path.suffix == ".toml" or os.sep in name:
-        if not path.is_file():
-            raise UsageError(f"no profile at {name}")
+        if not os.path.isfile(path):  # noqa: PTH113 (False, not an error, for an overlong name)
+            what = "that is a folder" if os.path.isdir(path) else "no such file"  # noqa: PTH112
+            raise UsageError(f"no profile at {_short(name)}: {what}")
         return path
     known = sorted(p.stem for p in profiles_dir().glob("*.toml"))
     if name not in known:
@@ -163,7 +165,7 @@ def load(name: str, overrides: Mapping[str, Any] | None = None) -> Profile:
     path = find(name)
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
+    except (ValueError, RecursionError) as err:
         raise UsageError(f"{path}: not valid TOML: {err}") from None
     except OSError as err:
         raise UsageError(f"{path}: cannot be read: {err.strerror}") from None
@@ -180,9 +182,83 @@ def parse(data: Mapping[str, Any], where: str = "profile") -> Profile:
         raise UsageError(f"{where}: `systems` is empty")
     if len(set(profile.systems)) != len(profile.systems):
         raise UsageError(f"{where}: `systems` names one system twice")
-    if profile.run.repeats < 1:
-        raise UsageError(f"{where}: run.repeats must be at least 1; got {profile.run.repeats}")
+    _check_name(profile.name, where)
+    _check_bounds(profile, where)
     return profile
+
+
+_YEAR_S = 366 * 86400.0
+_TIMEOUT = (1e-3, _YEAR_S)
+_INT64 = 2**63 - 1
+_BOUNDS: dict[str, tuple[float, float]] = {
+    "engine.threads": (0, 1024),
+    "engine.window_tokens": (0, _INT64),
+    "engine.start_timeout_s": _TIMEOUT,
+    "answer.k": (1, 10_000),
+    "answer.k_overflow": (1, 10_000),
+    "answer.max_tokens": (1, 1_000_000),
+    "calls.temperature": (0.0, 2.0),
+    "calls.upstream_timeout_s": _TIMEOUT,
+    "limits.max_output_tokens": (1, 1_000_000),
+    "limits.max_tool_loops": (0, 10_000),
+    "limits.request_timeout_s": _TIMEOUT,
+    "limits.timeout_scale": (1e-3, 1e4),
+    "limits.unit_timeout_s": _TIMEOUT,
+    "limits.query_timeout_s": _TIMEOUT,
+    "run.seed": (0, _INT64),
+    "run.quiet_s": (0.0, 3600.0),
+    "run.quiet_timeout_s": _TIMEOUT,
+    "run.snapshot_every": (1, _INT64),
+    "run.repeats": (1, 10_000),
+    "meters.hz": (0.01, 1000.0),
+    "meters.contention_limit": (0.0, 1.0),
+    "meters.idle_s": (0.0, 86400.0),
+}
+"""Least and greatest sensible value of every number; both are allowed."""
+
+
+def _check_bounds(profile: Profile, where: str) -> None:
+    """UsageError for a number outside its bounds, or one that is not finite."""
+    for key, (low, high) in _BOUNDS.items():
+        table, _, name = key.partition(".")
+        value = getattr(getattr(profile, table), name)
+        if not low <= value <= high:  # nan is not between
+            most = "" if high == _INT64 else f" and at most {high:,.15g}"
+            raise UsageError(f"{where}: {key} must be at least {low:g}{most}; got {_short(value)}")
+        if high == _INT64 and value > _INT64:  # the comparison above is in floating point
+            raise UsageError(f"{where}: {key} must be below 2**63; got {_short(value)}")
+    watts = profile.meters.w_per_core
+    if not all(map(math.isfinite, watts)) or not 0 <= watts[0] <= watts[1] <= watts[2]:
+        raise UsageError(
+            f"{where}: meters.w_per_core takes watts as [low, mid, high], rising; got {list(watts)}"
+        )
+    window = profile.engine.window_tokens
+    if 0 < window < profile.answer.max_tokens + _LEAST_PROMPT_TOKENS:
+        raise UsageError(
+            f"{where}: engine.window_tokens = {window} leaves no room for a question beside "
+            f"answer.max_tokens = {profile.answer.max_tokens}; use 0 for the model's own window"
+        )
+
+
+_LEAST_PROMPT_TOKENS = 128
+"""Instructions, chat template and one question."""
+
+
+def _check_name(name: str, where: str) -> None:
+    """A name becomes part of a folder's name."""
+    if not name.strip() or len(name.encode("utf-8", "replace")) > 100:
+        raise UsageError(f"{where}: name must have 1 to 100 characters; got {_short(name)!r}")
+    if "/" in name or not name.isprintable():
+        raise UsageError(f"{where}: name must not hold '/' or control characters; got {name!r}")
+
+
+def _short(value: Any) -> str:
+    """A value for a message, cut when it is long."""
+    try:
+        text = str(value)
+    except ValueError:  # a whole number of thousands of digits
+        return "a number too long to print"
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
@@ -192,7 +268,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
         raise UsageError(f"--set takes key=value, for example answer.k=5; got {text!r}")
     try:
         value = tomllib.loads(f"v = {raw}")["v"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, ValueError, RecursionError):
         value = raw.strip()
     return key.strip(), value
 
@@ -231,10 +307,10 @@ def _value(hint: Any, value: Any, where: str, key: str) -> Any:
         return _tuple(hint, value, where, key)
     wanted = Mapping if origin not in (None, types.UnionType) else hint
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return float(max(min(value, 2**64), -(2**64)))  # far outside every bound
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
         name = "table" if wanted is Mapping else wanted.__name__
-        raise UsageError(f"{where}: {key} must be a {name}; got {value!r}")
+        raise UsageError(f"{where}: {key} must be a {name}; got {_short(value)!r}")
     return value
 
 

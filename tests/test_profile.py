@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,32 @@ def test_overrides_reach_nested_keys() -> None:
         ({"systems": ["bm25", "bm25"]}, "twice"),
         ({"systems": "bm25"}, "must be a list"),
         ({"meters": {"w_per_core": [1.0]}}, "takes 3 values"),
+        ({"meters": {"w_per_core": [8, 4, 2]}}, "rising"),
+        ({"meters": {"w_per_core": [-1, 4, 8]}}, "rising"),
+        ({"meters": {"hz": 0}}, "meters.hz must be at least 0.01 and at most 1,000; got 0"),
+        ({"meters": {"hz": float("nan")}}, "meters.hz must be .* got nan"),
+        ({"meters": {"hz": 10**400}}, "meters.hz must be"),
+        ({"meters": {"contention_limit": -1}}, "contention_limit must be"),
+        ({"answer": {"k": -1}}, "answer.k must be at least 1 .* got -1"),
+        ({"answer": {"max_tokens": 0}}, "answer.max_tokens must be at least 1"),
+        ({"limits": {"query_timeout_s": -1}}, "query_timeout_s must be at least 0.001"),
+        ({"limits": {"unit_timeout_s": float("inf")}}, "unit_timeout_s must be .* got inf"),
+        ({"limits": {"timeout_scale": 0}}, "timeout_scale must be"),
+        ({"run": {"snapshot_every": 0}}, "snapshot_every must be at least 1; got 0"),
+        ({"run": {"snapshot_every": 10**5000}}, "snapshot_every must be"),
+        ({"run": {"quiet_s": -1}}, "quiet_s must be at least 0 "),
+        ({"run": {"quiet_s": float("nan")}}, "quiet_s must be .* got nan"),
+        ({"run": {"seed": 2**70}}, "run.seed must be"),
+        ({"run": {"seed": 2**63}}, "run.seed must be"),
+        ({"run": {"seed": -1}}, "run.seed must be at least 0; got -1"),
+        ({"run": {"repeats": 10**11}}, "repeats must be at least 1 and at most 10,000"),
+        ({"engine": {"threads": 10000}}, "threads must be at least 0 and at most 1,024"),
+        ({"engine": {"window_tokens": 10}}, "leaves no room"),
+        ({"engine": {"window_tokens": -10}}, "window_tokens must be at least 0"),
+        ({"calls": {"temperature": -1}}, "temperature must be at least 0 and at most 2"),
+        ({"name": "../x"}, "name must not hold '/'"),
+        ({"name": "a\0b"}, "control characters"),
+        ({"name": ""}, "1 to 100 characters"),
     ],
 )
 def test_a_mistake_is_one_clear_line(data: dict[str, object], says: str) -> None:
@@ -59,11 +86,25 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
         (broken, "not valid TOML"),
         (binary, "not valid TOML"),
         (tmp_path / "gone.toml", "no profile at"),
+        (tmp_path, "that is a folder"),
+        (tmp_path / ("x" * 5000 + ".toml"), "no profile at"),
     ]:
         with pytest.raises(UsageError, match=says):
             profile.load(str(path))
     with pytest.raises(UsageError, match="quickstart"):
         profile.load("quikstart")
+
+
+def test_every_number_of_a_profile_is_bounded() -> None:
+    defaults = profile.Profile()
+    numbers = {
+        f"{table.name}.{field.name}"
+        for table in dataclasses.fields(defaults)
+        if dataclasses.is_dataclass(part := getattr(defaults, table.name))
+        for field in dataclasses.fields(part)
+        if type(getattr(part, field.name)) in (int, float)
+    }
+    assert numbers == set(profile._BOUNDS)
 
 
 @pytest.mark.parametrize("text", ["answer.k", "=3", ""])
