@@ -59,13 +59,13 @@ def prompt_tokens(body: Mapping[str, Any]) -> list[str]:
 
 def default_reply(body: Mapping[str, Any]) -> str:
     """Some words chosen by the prompt alone."""
-    digest = hashlib.sha256("".join(prompt_tokens(body)).encode()).digest()
+    digest = hashlib.sha256("".join(prompt_tokens(body)).encode(errors="surrogatepass")).digest()
     return " ".join(_VOCABULARY[b % len(_VOCABULARY)] for b in digest[:REPLY_TOKENS])
 
 
 @lru_cache(4096)
 def _direction(word: str, dims: int) -> tuple[float, ...]:
-    bits = hashlib.shake_256(word.encode()).digest(2 * dims)
+    bits = hashlib.shake_256(word.encode(errors="surrogatepass")).digest(2 * dims)
     return tuple(v / 32768.0 for v in struct.unpack(f"<{dims}h", bits))
 
 
