@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 from agentmem.analysis.compare_metrics import FLOOR_S, GROUPS, Group
 from agentmem.analysis.load import Run
-from agentmem.records import PHASES
+from agentmem.records import PHASES, Contention
 
 ALL = frozenset(GROUPS)
 TIMES: frozenset[Group] = frozenset({"time", "cpu", "energy"})
@@ -105,6 +105,8 @@ WAIT_SHARE = 0.2
 states no limit of its own."""
 WAIT_OF_WALL = 0.05
 """Waits below this share of the wall time move no figure and are let pass."""
+STALL_SHARE = 0.25
+"""Share of a scope's time in which any task of the machine may be ready and have no core."""
 PHASES_OF = {phase: (phase,) for phase in PHASES} | {"question": ("retrieval", "generation")}
 
 
@@ -121,7 +123,34 @@ def contended(run: Run, system: str, phases: Sequence[str]) -> str | None:
     least = max(WAIT_OF_WALL * wall, limit * (waits + cpu), FLOOR_S * len(mine))
     if waits > least:
         return f"{100 * waits / (waits + cpu):.0f} % of its time waiting for a core"
+    stalled = stall_share(run, set(mine["scope"]))
+    if stalled is None:
+        stalled = stall_share(run, {None})  # the references have no readings of their own
+    if stalled is not None and stalled > STALL_SHARE:
+        return f"machine short of cores {100 * stalled:.0f} % of the time"
     return None
+
+
+def stall_share(run: Run, scopes: Set[str | None]) -> float | None:
+    """Share of the scopes' time in which something on the machine had no core; None: not known.
+
+    A foreign server's own waits cannot be read, so that a burst of other work shows only here.
+    """
+    begun: dict[str | None, Contention] = {}
+    stalled, seconds = 0.0, 0.0
+    for row in run.journal:
+        if not isinstance(row, Contention) or row.scope not in scopes:
+            continue
+        if row.edge == "begin":
+            begun[row.scope] = row
+        elif (first := begun.pop(row.scope, None)) is not None:
+            if row.stall_s is None or first.stall_s is None:
+                return None
+            stalled, seconds = (
+                stalled + row.stall_s - first.stall_s,
+                seconds + row.at_s - first.at_s,
+            )
+    return stalled / seconds if seconds > 0 else None
 
 
 def sampling(run: Run) -> str:

@@ -12,7 +12,7 @@ import pytest
 import agentmem
 from agentmem.analysis.compare import Comparison, Line, Options, Side, compare
 from agentmem.analysis.load import Run
-from agentmem.records import Query, Row, Window
+from agentmem.records import Contention, Query, Row, Window
 from tests.analysis.build_run import write_run
 from tests.analysis.planted import Doctor, both, noisy, slower, without, wordier
 from tests.analysis.synth import SYSTEMS, manifest
@@ -178,6 +178,26 @@ def test_a_crowded_phase_gives_no_times(base: Run, tmp_path: Path) -> None:
         seen = line(found, path).judged
         assert seen.verdict == "not comparable" and "waiting for a core" in seen.note
     assert line(found, "bm25.generation.tokens").judged.verdict == "equal"
+    assert line(found, "mem0.generation.seconds").judged.verdict == "no difference shown"
+
+
+def test_a_busy_machine_gives_no_times(base: Run, tmp_path: Path) -> None:
+    """Other work that only the machine's counters show, as with a foreign server."""
+
+    def busy(rows: list[Row]) -> list[Row]:
+        at = {"stall_s": 1.0, "steal_s": None, "busy_s": None, "idle_s": None, "cores": 2}
+        begin, end = (
+            [
+                Contention("bm25-ana", edge, at_s, **at | {"stall_s": 1.0 + 0.4 * at_s}),
+                Contention(None, edge, at_s, **at | {"stall_s": 1.0 + 0.1 * at_s}),
+            ]
+            for edge, at_s in (("begin", 0.0), ("end", 10.0))
+        )
+        return [*begin, *rows, *end]
+
+    found = against(base, made(tmp_path, busy))
+    seen = line(found, "bm25.generation.seconds").judged
+    assert seen.verdict == "not comparable" and "short of cores 40 %" in seen.note
     assert line(found, "mem0.generation.seconds").judged.verdict == "no difference shown"
 
 
