@@ -82,11 +82,11 @@ def add(verbs: Any) -> None:
 def overrides(args: argparse.Namespace) -> dict[str, Any]:
     """Dotted profile keys that the command line sets."""
     values = dict(profiles.parse_setting(text) for text in args.settings)
-    if args.systems:
+    if args.systems is not None:
         values["systems"] = [s.strip() for s in args.systems.split(",") if s.strip()]
-    if args.workload:
+    if args.workload is not None:
         values["workload.name"] = args.workload
-    if args.engine:
+    if args.engine is not None:
         values["engine.url"] = args.engine
     return values
 

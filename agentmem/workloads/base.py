@@ -126,10 +126,14 @@ class WorkloadSpec:
             raise UsageError(f"workload.unit {self.unit!r}: {nearest(self.unit, list(UNIT_KINDS))}")
         if self.style not in STYLES:
             raise UsageError(f"workload.style {self.style!r}: {nearest(self.style, list(STYLES))}")
-        for name in ("chunk_tokens", "histories", "sessions", "questions", "history_tokens"):
+        for name, most in _MOST.items():
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"workload.{name} must be at least 1, not {value}")
+            if value is not None and not 1 <= value <= most:
+                raise UsageError(f"workload.{name} must be 1 to {most:,}, not {str(value)[:40]}")
+        if not -(2**63) <= self.seed < 2**63:
+            raise UsageError("workload.seed must fit in 64 bits")
+        if self.path is not None and ("\0" in self.path or not self.path.strip()):
+            raise UsageError(f"workload.path {self.path!r} is not a path")
 
     @classmethod
     def from_mapping(cls, table: Mapping[str, Any]) -> WorkloadSpec:
@@ -168,6 +172,15 @@ def _checked(key: str, value: Any, declared: str) -> Any:
         raise UsageError(f"workload.{key} must be {_WORDS[wanted]}, not {value!r}")
     return value
 
+
+_MOST = {
+    "chunk_tokens": 10_000_000,
+    "histories": 1_000_000,
+    "sessions": 10_000,
+    "questions": 1_000_000,
+    "history_tokens": 100_000_000,
+}
+"""Greatest value of every count: what fits in memory, and in a calendar of whole years."""
 
 _WORDS: dict[type, str] = {str: "text", int: "a whole number", bool: "true or false"}
 

@@ -39,13 +39,21 @@ def find(spec: WorkloadSpec, file: str, where: str) -> Path:
 def read_json(path: Path) -> Any:
     """The parsed file; DataError says where it is not JSON."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path} is not JSON: line {error.lineno}: {error.msg}") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits; deep nesting
+        raise DataError(f"{path} cannot be read as JSON: {error}") from error
+
+
+def read_text(path: Path) -> str:
+    """The file's text; DataError when it cannot be read or is not UTF-8. A leading mark is cut."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text (byte {error.start})") from error
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path} is not JSON: line {error.lineno}: {error.msg}") from error
 
 
 def sha256(path: Path) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from agentmem.errors import DataError
 from agentmem.memory import Turn
 from agentmem.workloads.base import Conversation, Question, Session, WorkloadSpec
-from agentmem.workloads.data import find, read_json, select, sha256, wanted_categories
+from agentmem.workloads.data import find, read_json, read_text, select, sha256, wanted_categories
 from agentmem.workloads.registry import Loaded, pick_questions
 from agentmem.workloads.text import dated_line
 from agentmem.workloads.tokens import Counter
@@ -31,6 +31,8 @@ def load(spec: WorkloadSpec, counter: Counter) -> Loaded:
     lines = path.suffix == ".jsonl"
     drafts = _from_lines(path) if lines else _from_json(read_json(path), path)
     conversations = [_finish(name, draft) for name, draft in drafts.items()]
+    if not conversations:
+        raise DataError(f"{path} holds no conversation; {WHERE}")
     known = {q.category: 1 for c in conversations for q in c.questions}
     wanted = wanted_categories(spec, tuple(known))
     chosen = tuple(_limit(c, wanted, spec.questions) for c in select(spec, conversations))
@@ -64,7 +66,7 @@ def _from_json(data: Any, path: Path) -> dict[str, Draft]:
     for index, raw in enumerate(data if listed else [data]):
         place = Place(f"{path.name}: conversation {index + 1}" if listed else path.name)
         place.check(raw, required=("sessions",), optional=("history", "user", "questions"))
-        name = place.text(raw, "history", f"conversation-{index + 1}")
+        name = place.folder(raw, "history", f"conversation-{index + 1}")
         if name in drafts:
             raise place.error("history", f"{name!r} is already the id of another conversation")
         draft = drafts[name] = Draft(place.text(raw, "user", name))
@@ -72,6 +74,8 @@ def _from_json(data: Any, path: Path) -> dict[str, Draft]:
             inner = place.at(f"sessions[{number - 1}]")
             inner.check(session, required=("turns",), optional=("id", "date"))
             session_id = inner.text(session, "id", f"s{number}")
+            if session_id in draft.sessions:
+                raise inner.error("id", f"{session_id!r} is already the id of another session")
             date = inner.date(session)
             for turn_number, turn in enumerate(inner.list(session, "turns")):
                 draft.add(session_id, turn, date, inner.at(f"turns[{turn_number}]"))
@@ -83,7 +87,7 @@ def _from_json(data: Any, path: Path) -> dict[str, Draft]:
 def _from_lines(path: Path) -> dict[str, Draft]:
     """The JSONL form: `session`, `date` and `history` stand on the lines themselves."""
     drafts: dict[str, Draft] = {}
-    for number, line in enumerate(_read_lines(path), start=1):
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
             continue
         place = Place(f"{path.name}, line {number}")
@@ -91,8 +95,10 @@ def _from_lines(path: Path) -> dict[str, Draft]:
             raw = json.loads(line)
         except json.JSONDecodeError as error:
             raise DataError(f"{place.where} is not JSON: {error.msg}") from error
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{place.where} cannot be read as JSON: {error}") from error
         place.object(raw)
-        history = place.text(raw, "history", "conversation-1")
+        history = place.folder(raw, "history", "conversation-1")
         user = place.text(raw, "user", history)
         draft = drafts.setdefault(history, Draft(user))
         rest = {k: v for k, v in raw.items() if k not in ("history", "user", "session", "date")}
@@ -103,13 +109,6 @@ def _from_lines(path: Path) -> dict[str, Draft]:
     if not drafts:
         raise DataError(f"{path} is empty")
     return drafts
-
-
-def _read_lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 text (byte {error.start})") from error
 
 
 def _finish(name: str, draft: Draft) -> Conversation:
@@ -123,7 +122,11 @@ def _finish(name: str, draft: Draft) -> Conversation:
             raise DataError(f"conversation {name!r} has two turns with id {turn.source_id!r}")
         by_id[turn.source_id] = turn
     questions = []
+    asked: set[str] = set()
     for question, place in draft.questions:
+        if question.question_id in asked:
+            raise place.error("id", f"{question.question_id!r} is another question's id")
+        asked.add(question.question_id)
         for key in question.evidence:
             if key not in by_id:
                 raise place.error("evidence", f"there is no turn with id {key!r}")

@@ -46,6 +46,17 @@ class Place:
             value = str(value)
         if not isinstance(value, str) or not value.strip():
             raise self.error(field, f"expected text, found {_kind(value)}")
+        if any("\ud800" <= sign <= "\udfff" for sign in value):
+            raise self.error(field, "holds half of a surrogate pair, which is no text")
+        return value
+
+    def folder(self, raw: dict[str, Any], field: str, default: str) -> str:
+        """Text that is also the name of a folder in the run."""
+        value = self.text(raw, field, default)
+        if value in (".", "..") or "/" in value or not value.isprintable():
+            raise self.error(field, f"{value!r} must not hold '/' or control characters")
+        if len(value.encode()) > 100:
+            raise self.error(field, "may be 100 bytes long at most, for folders are named by it")
         return value
 
     def list(self, raw: dict[str, Any], field: str, default: Any = None) -> list[Any]:

@@ -67,6 +67,8 @@ def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "quickstart", "--systems", "bm52"], "did you mean 'bm25'"),
         (["run", "quickstart", "--workload", "locmo"], "locomo"),
         (["run", "quickstart", "--set", "workload.sesions=3"], "sessions"),
+        (["run", "quickstart", "--systems", ""], "`systems` is empty"),
+        (["run", "quickstart", "--set", "meters.hz=0"], "meters.hz must be"),
         (["run", "no/such.toml"], "no profile at no/such.toml"),
         (["models", "pull", "smollm"], "smollm2-135m"),
         (["systems", "install", "mem1"], "did you mean 'mem0'"),

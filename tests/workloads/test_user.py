@@ -91,6 +91,21 @@ def test_unusual_text_survives(tmp_path: Path) -> None:
             "field 'evidence': there is no turn with id 'k9'",
         ),
         ({"sessions": []}, "has no turns"),
+        ({"history": "../../x"}, "field 'history': '../../x' must not hold '/'"),
+        ({"history": ".."}, "field 'history': '..' must not"),
+        ({"history": "x" * 300}, "100 bytes long at most"),
+        (
+            {"sessions": [{"id": "a", "turns": [{"speaker": "A", "text": "x"}]}] * 2},
+            r"sessions\[1\].*'a' is already the id of another session",
+        ),
+        (
+            {"questions": [{"id": "q", "question": "?", "answer": "x"}] * 2},
+            r"questions\[1\].*'q' is another question's id",
+        ),
+        (
+            {"questions": [{"question": "\ud800", "answer": "x"}]},
+            "field 'question': holds half of a surrogate pair",
+        ),
     ],
 )
 def test_mistakes_in_json_name_place_and_field(
@@ -113,3 +128,14 @@ def test_mistakes_in_jsonl_name_the_line(tmp_path: Path) -> None:
     twice = '{"speaker": "A", "text": "x", "id": "same"}\n'
     with pytest.raises(DataError, match="two turns with id 'same'"):
         load(tmp_path, twice + twice, "talk.jsonl")
+    with pytest.raises(DataError, match=r"line 2 cannot be read as JSON"):
+        load(tmp_path, good + '{"speaker": ' + "9" * 5000 + "}", "talk.jsonl")
+    with pytest.raises(DataError, match=r"line 2 cannot be read as JSON"):
+        load(tmp_path, good + "[" * 100_000, "talk.jsonl")
+
+
+def test_a_list_without_conversations_and_a_leading_mark(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"holds no conversation"):
+        load(tmp_path, [])
+    good = '{"speaker": "A", "text": "x"}\n'
+    assert load(tmp_path, "\ufeff" + good, "talk.jsonl").histories
