@@ -148,8 +148,17 @@ def _homeless(run: Run) -> Iterator[str]:
         home = spans.get((call.scope, phase, call.bucket), [])
         if call.call_id in moves and phase in phases[operation]:
             home = wholes[operation]
-        if not any(start <= call.start_s <= end for start, end in home):
+        inside = any(start <= call.start_s <= end for start, end in home)
+        if not inside and not _cut_off(run, call):
             yield f"call {call.call_id} is booked to {phase} outside any such window"
+
+
+def _cut_off(run: Run, call: Call) -> bool:
+    """Work cut off before its window was written: the last of an epoch that was stopped."""
+    rows = [r for r in run.journal if isinstance(r, Window | Call) and r.scope == call.scope]
+    stopped = run.manifest["status"] != "complete" or any(r.epoch > call.epoch for r in rows)
+    ends = [r.end_s for r in rows if isinstance(r, Window) and r.epoch == call.epoch]
+    return stopped and call.start_s > max(ends, default=0.0) - SLACK_S
 
 
 RULES: dict[str, tuple[str, Examine]] = {
@@ -159,11 +168,3 @@ RULES: dict[str, tuple[str, Examine]] = {
     "R10": ("same prompts from the same seed", prompts),
     "R11": ("phases add up to the run", sums),
 }
-
-
-def _cut_off(run: Run, call: Call) -> bool:
-    """Work cut off before its window was written: the last of an epoch that was stopped."""
-    rows = [r for r in run.journal if isinstance(r, Window | Call) and r.scope == call.scope]
-    stopped = run.manifest["status"] != "complete" or any(r.epoch > call.epoch for r in rows)
-    ends = [r.end_s for r in rows if isinstance(r, Window) and r.epoch == call.epoch]
-    return stopped and call.start_s > max(ends, default=0.0) - SLACK_S
