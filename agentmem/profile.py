@@ -27,7 +27,7 @@ class EngineSpec:
     url: str = "local"
     model: str = "smollm2-135m"
     """Name from `agentmem models`, a GGUF file or safetensors folder; or the server's model id."""
-    mode: str = "bf16"
+    mode: Literal["bf16", "fp32"] = "bf16"
     threads: int = 0
     """0: as many as the machine has cores."""
     window_tokens: int = 0
@@ -184,6 +184,7 @@ def parse(data: Mapping[str, Any], where: str = "profile") -> Profile:
         raise UsageError(f"{where}: `systems` names one system twice")
     _check_name(profile.name, where)
     _check_bounds(profile, where)
+    _check_engine(profile.engine, where)
     return profile
 
 
@@ -238,6 +239,21 @@ def _check_bounds(profile: Profile, where: str) -> None:
             f"{where}: engine.window_tokens = {window} leaves no room for a question beside "
             f"answer.max_tokens = {profile.answer.max_tokens}; use 0 for the model's own window"
         )
+
+
+def _check_engine(engine: EngineSpec, where: str) -> None:
+    """URLs that can be asked, and models that have a name."""
+    for key, word in (("url", "local"), ("embed_url", "")):
+        url = getattr(engine, key)
+        if url != word and not url.startswith(("http://", "https://")):
+            other = "local" if word else "empty"
+            raise UsageError(
+                f"{where}: engine.{key} must be {other} or begin with http:// or https://; "
+                f"got {_short(url)!r}"
+            )
+    for key in ("model", "embedder"):
+        if not getattr(engine, key).strip():
+            raise UsageError(f"{where}: engine.{key} is empty; `agentmem models` lists some")
 
 
 _LEAST_PROMPT_TOKENS = 128

@@ -29,6 +29,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if found not in READABLE_FORMATS:
         readable = ", ".join(map(str, READABLE_FORMATS))
         raise DataError(f"{path} has run format {found!r}; this version reads {readable}")
+    for key in ("status", "profile", "systems", "engine", "workload"):
+        if key not in manifest:
+            raise DataError(f"{path} is not the manifest of a run: it has no {key!r}")
     return manifest
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import agentmem
 from agentmem.cli import check, compare, doctor, models, report, run, serve, systems, workload
@@ -23,9 +25,16 @@ every verb explains itself: agentmem VERB --help
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    """Complains in one line, as every other failure of the command does."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"agentmem: {plain(message)}; see {self.prog} --help\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """The whole command line."""
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog="agentmem",
         description="Profile agent memory systems: what construction, retrieval and generation "
         "each cost in tokens, calls, seconds, bytes and joules.",
@@ -43,16 +52,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     args = parser().parse_args(argv)
     try:
-        return int(args.call(args))
+        code = int(args.call(args))
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
     except AgentMemError as err:
         print(f"agentmem: {plain(str(err))}", file=sys.stderr)
         return err.exit_code
     except KeyboardInterrupt:
         print("agentmem: stopped; run the same command again to go on", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        sys.stderr.close()
+    except BrokenPipeError:  # the reader has seen enough; what is still buffered has no reader
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as err:  # a disk that is full, a folder that may not be read
+        where = f"{err.filename}: " if err.filename else ""
+        print(f"agentmem: {plain(where + (err.strerror or str(err)))}", file=sys.stderr)
+        return 1
 
 
 if __name__ == "__main__":

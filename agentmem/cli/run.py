@@ -54,7 +54,7 @@ def add(verbs: Any) -> None:
         help="override any profile key, dotted; repeatable",
     )
     cmd.add_argument(
-        "--out", metavar="DIR", type=Path, help="run folder (default: runs/<identity>)"
+        "--out", metavar="DIR", type=folder, help="run folder (default: runs/<identity>)"
     )
     cmd.add_argument(
         "--capture", action="store_true", help="also keep the text of every model call"
@@ -77,6 +77,13 @@ def add(verbs: Any) -> None:
     cmd.add_argument("--port", type=int, default=0, help="gateway port (default: any free one)")
     cmd.add_argument("--quiet", action="store_true", help="no live progress")
     cmd.set_defaults(call=call)
+
+
+def folder(text: str) -> Path:
+    """A folder named on the command line; an empty name would be the current one."""
+    if not text.strip() or "\0" in text:
+        raise argparse.ArgumentTypeError("give the name of a folder")
+    return Path(text)
 
 
 def overrides(args: argparse.Namespace) -> dict[str, Any]:

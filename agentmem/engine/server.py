@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from agentmem.engine.embed import Embedder
 
 SHUTDOWN_S = 2.0
+MOST_THREADS = 1024
+LEAST_WINDOW = 16
 
 
 def serve(
@@ -48,6 +50,7 @@ def serve(
     """
     if model_path is None and embedder_path is None:
         raise UsageError("nothing to serve: give a model, an embedder or both")
+    check_sizes(threads, window)
     if parent_pid is not None:
         end_with(parent_pid)
     # The port first: a mistake there should not cost the time of loading a model.
@@ -64,6 +67,14 @@ def serve(
             served.embed = EmbedModel(embedder, truncate=truncate_embeddings)
             stack.callback(served.embed.pool.shutdown, wait=False, cancel_futures=True)
         asyncio.run(_run(served, listener, ready_fd))
+
+
+def check_sizes(threads: int | None, window: int | None) -> None:
+    """UsageError for what no machine or model has; None is the default of either."""
+    if threads is not None and not 0 <= threads <= MOST_THREADS:
+        raise UsageError(f"--threads must be 1 to {MOST_THREADS}, or 0 for all; got {threads}")
+    if window is not None and window < LEAST_WINDOW:
+        raise UsageError(f"--window must be {LEAST_WINDOW} tokens at least; got {window}")
 
 
 def load_core(path: Path, mode: Mode, threads: int | None, window: int | None) -> EngineCore:
@@ -86,6 +97,12 @@ def bind(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+    except OverflowError:
+        listener.close()
+        raise UsageError(f"a port is a number from 0 to 65535, not {port}") from None
+    except UnicodeError:
+        listener.close()
+        raise UsageError(f"{host!r} is no host name") from None
     except OSError as err:
         listener.close()
         hint = "stop what listens there, or pass --port 0 for a free one"

@@ -198,6 +198,9 @@ def _listen(port: int) -> socket.socket:
     try:
         listener.bind((_HOST, port))
         listener.listen(_BACKLOG)
+    except OverflowError:
+        listener.close()
+        raise UsageError(f"a port is a number from 0 to 65535, not {port}") from None
     except OSError as error:
         listener.close()
         taken = error.errno == errno.EADDRINUSE

@@ -60,11 +60,17 @@ def fetch(name: str, on_progress: Progress | None = None) -> Path:
     """
     pin = known_model(name)
     report = on_progress or (lambda _what, _part: None)
+    folder = model_folder(pin).parent
+    if not os.access(folder, os.W_OK) and not _missing(pin) and _first_fault(pin) is None:
+        return model_path(pin)  # a cache that others keep is good enough to read
     with _locked(pin.name):
         if not _missing(pin) and _first_fault(pin) is None:
             report(f"{name} is there", 1.0)
             return model_path(pin)
-        _assemble(pin, report)
+        try:
+            _assemble(pin, report)
+        except OSError as error:
+            raise DataError(f"cannot write {name} to {folder}: {error.strerror}") from error
     report(f"{name} is ready", 1.0)
     return model_path(pin)
 
@@ -172,7 +178,9 @@ def _locked(name: str) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         handle = (folder / f".{name}.lock").open("w")
     except OSError as error:
-        raise DataError(f"cannot write to {folder}: {error.strerror}") from error
+        raise DataError(
+            f"cannot write to {folder}: {error.strerror}; set AGENTMEM_CACHE to a folder of yours"
+        ) from error
     with handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield

@@ -132,8 +132,14 @@ def _installed(path: Path) -> dict[str, str]:
 @contextmanager
 def _locked(path: Path, tell: Progress) -> Iterator[int]:
     """One builder at a time; gives the descriptor of the lock file, which stays beside it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise MemorySystemError(
+            f"cannot write to {path.parent}: {error.strerror}; "
+            "set AGENTMEM_CACHE to a folder of yours"
+        ) from None
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

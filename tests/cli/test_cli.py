@@ -67,6 +67,13 @@ def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "quickstart", "--systems", "bm52"], "did you mean 'bm25'"),
         (["run", "quickstart", "--workload", "locmo"], "locomo"),
         (["run", "quickstart", "--set", "workload.sesions=3"], "sessions"),
+        (["run", "quickstart", "--engine", ""], "engine.url must be local or begin with"),
+        (["serve", "--port", "99999", "--embedder", ""], "a port is a number from 0 to 65535"),
+        (["serve", "--threads", "-3"], "--threads must be 1 to 1024"),
+        (["serve", "--window", "3"], "--window must be 16 tokens at least"),
+        (["serve", "--mode", "fp8"], "choose from"),
+        (["rum", "quickstart"], "invalid choice: 'rum'"),
+        (["run"], "see agentmem run --help"),
         (["run", "quickstart", "--systems", ""], "`systems` is empty"),
         (["run", "quickstart", "--set", "meters.hz=0"], "meters.hz must be"),
         (["run", "no/such.toml"], "no profile at no/such.toml"),
@@ -111,6 +118,36 @@ def test_a_taken_port(fake: FakeUpstream, tmp_path: Path) -> None:
     assert f"127.0.0.1:{port}" in one_line(done, 2)
 
 
+def test_a_port_that_is_none(fake: FakeUpstream, tmp_path: Path) -> None:
+    done = agentmem(*fake_args(fake), "--port", "99999", "--out", str(tmp_path / "run"))
+    assert "0 to 65535" in one_line(done, 2)
+
+
+@pytest.mark.parametrize("args", [["models", "pull", "minilm-l6"], ["systems", "install", "mem0"]])
+def test_a_cache_that_cannot_be_written(args: list[str], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = agentmem(*args, AGENTMEM_CACHE=str(tmp_path / "file"))
+    line = one_line(done, 5 if "mem0" in args else 3)
+    assert str(tmp_path / "file") in line and "AGENTMEM_CACHE" in line
+
+
+def test_an_empty_folder_name_is_refused() -> None:
+    done = agentmem("run", "quickstart", "--out", "")
+    assert "give the name of a folder" in one_line(done, 2)
+
+
+def test_a_reader_that_goes_away_is_no_failure() -> None:
+    verb = "workload show quickstart --set workload.tokenizer=words-v1"
+    command = f"{sys.executable} -m agentmem {verb}; echo $? >&2"
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        ["/bin/sh", "-c", command], cwd=ROOT, stdout=write, stderr=subprocess.PIPE, text=True
+    )
+    os.close(write)
+    assert done.stderr.strip() == "0"
+
+
 def test_a_folder_that_cannot_be_written(fake: FakeUpstream) -> None:
     line = one_line(agentmem(*fake_args(fake), "--out", "/proc/agentmem"), 2)
     assert "cannot write to /proc/agentmem" in line
@@ -119,6 +156,13 @@ def test_a_folder_that_cannot_be_written(fake: FakeUpstream) -> None:
 def test_reports_of_what_is_no_run(tmp_path: Path) -> None:
     for verb in ("report", "check"):
         assert str(tmp_path) in one_line(agentmem(verb, str(tmp_path)), 3)
+
+
+def test_a_manifest_of_something_else(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"format": 1}')
+    (tmp_path / "journal.jsonl").touch()
+    for verb in ("report", "check"):
+        assert "it has no 'status'" in one_line(agentmem(verb, str(tmp_path)), 3)
 
 
 def test_a_run_ends_with_the_table_and_the_report(fake: FakeUpstream, tmp_path: Path) -> None:
