@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ class Bm25(MemorySystem):
         self._rebuild(self._file.read())
 
     def construct(self, unit: Unit) -> Stored:
+        started = time.perf_counter()
         found = passages(unit, self._passage_chars)
         record = {
             "unit": unit.unit_id,
@@ -39,7 +41,8 @@ class Bm25(MemorySystem):
         }
         self._file.append(record)
         self._add(record)
-        return Stored(added=len(found), store_version=self._file.version, visible_at=0.0)
+        took = time.perf_counter() - started
+        return Stored(added=len(found), store_version=self._file.version, visible_at=took)
 
     def flush(self) -> None:
         self._file.sync()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ class EmbedRag(MemorySystem):
         self._load()
 
     def construct(self, unit: Unit) -> Stored:
+        started = time.perf_counter()
         found = passages(unit, self._passage_chars)
         cut_before = self._embedder.cut
         vectors = self._embedder.embed([p.text for p in found])
@@ -52,8 +54,9 @@ class EmbedRag(MemorySystem):
         self._add(record, vectors)
         cut = self._embedder.cut - cut_before
         note = f"{cut} texts longer than the embedder's window, embedded in halves" if cut else None
+        took = time.perf_counter() - started
         return Stored(
-            added=len(found), store_version=self._file.version, visible_at=None, note=note
+            added=len(found), store_version=self._file.version, visible_at=took, note=note
         )
 
     def flush(self) -> None:

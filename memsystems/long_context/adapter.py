@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ class LongContext(MemorySystem):
         self._records = list(self._file.read())
 
     def construct(self, unit: Unit) -> Stored:
+        started = time.perf_counter()
         record = {
             "unit": unit.unit_id,
             "user": unit.user,
@@ -34,7 +36,8 @@ class LongContext(MemorySystem):
         }
         self._file.append(record)
         self._records.append(record)
-        return Stored(added=1, store_version=self._file.version, visible_at=0.0)
+        took = time.perf_counter() - started
+        return Stored(added=1, store_version=self._file.version, visible_at=took)
 
     def flush(self) -> None:
         self._file.sync()
