@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -50,6 +51,9 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # data may hold what a terminal's code has not
+            stream.reconfigure(errors="backslashreplace")
     args = parser().parse_args(argv)
     try:
         code = int(args.call(args))
@@ -65,6 +69,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader has seen enough; what is still buffered has no reader
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except UnicodeEncodeError as err:  # a path that the locale's code cannot write
+        what = f"{err.object[err.start : err.end]!r} cannot be written in {err.encoding}"
+        print(f"agentmem: {what}; set LC_ALL=C.UTF-8", file=sys.stderr)
+        return 1
     except OSError as err:  # a disk that is full, a folder that may not be read
         where = f"{err.filename}: " if err.filename else ""
         print(f"agentmem: {plain(where + (err.strerror or str(err)))}", file=sys.stderr)

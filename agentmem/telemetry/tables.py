@@ -7,6 +7,7 @@ the engine's usage object becomes a JSON string.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import re
@@ -71,7 +72,8 @@ def read_table(folder: Path, name: str) -> pa.Table:
     """One table. Raises DataError for a missing table or one of another format version."""
     path = folder / f"{name}.parquet"
     try:
-        table = pq.read_table(path)
+        with path.open("rb") as file:
+            table = pq.read_table(file)
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path}: cannot read the table: {error}") from error
     version = (table.schema.metadata or {}).get(b"agentmem.run_format", b"none").decode()
@@ -90,7 +92,9 @@ class _Writer:
         self._schema = schema(row_type)
         self._names = self._schema.names
         self._rows: list[records.Row] = []
-        self._file = pq.ParquetWriter(self._part, self._schema, compression="zstd")
+        # A file and not its name: arrow takes no name that is not UTF-8.
+        self._sink = self._part.open("wb")
+        self._file = pq.ParquetWriter(self._sink, self._schema, compression="zstd")
 
     def add(self, row: records.Row) -> None:
         self._rows.append(row)
@@ -100,13 +104,20 @@ class _Writer:
     def finish(self) -> Path:
         """Write what is left and put the file in its place."""
         self._flush()
-        self._file.close()
+        self._close()
         return self._part.replace(self._path)
 
     def abandon(self) -> None:
         """Close and remove the unfinished file, if any; the earlier table stays."""
-        self._file.close()
+        with contextlib.suppress(OSError, pa.ArrowException):  # as on a disk that is full
+            self._close()
         self._part.unlink(missing_ok=True)
+
+    def _close(self) -> None:
+        try:
+            self._file.close()
+        finally:
+            self._sink.close()
 
     def _flush(self) -> None:
         columns = {name: [_cell(getattr(r, name)) for r in self._rows] for name in self._names}

@@ -131,6 +131,18 @@ def test_a_cache_that_cannot_be_written(args: list[str], tmp_path: Path) -> None
     assert str(tmp_path / "file") in line and "AGENTMEM_CACHE" in line
 
 
+def test_a_locale_without_unicode(tmp_path: Path) -> None:
+    """Odd text is escaped on a terminal that cannot show it; odd bytes in a path are kept."""
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    turn = '{"speaker": "Änn", "text": "A kayak \N{CANOE}", "history": "%s"}'
+    (tmp_path / "talk.jsonl").write_text(turn % "mïn", encoding="utf-8")
+    table = f'[workload]\nname = "conversation"\npath = "{tmp_path}/talk.jsonl"\n'
+    (tmp_path / "odd.toml").write_text(table)
+    done = agentmem("workload", "show", str(tmp_path / "odd.toml"), **plain)
+    assert done.returncode == 0, done.stderr
+    assert "\\U0001f6f6" in done.stdout
+
+
 def test_an_empty_folder_name_is_refused() -> None:
     done = agentmem("run", "quickstart", "--out", "")
     assert "give the name of a folder" in one_line(done, 2)

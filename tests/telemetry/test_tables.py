@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -74,6 +75,12 @@ def test_random_rows_land_in_their_tables(
                 value = getattr(row, key)
                 if value is None or isinstance(value, int | float):
                     assert cell == value, key
+
+
+def test_a_folder_whose_name_is_not_utf_8(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(bytes(tmp_path) + b"/odd \xff\xfe"))
+    write_tables(_journal(tmp_path, [make_window()]), folder)
+    assert read_table(folder, "windows").num_rows == 1
 
 
 def test_batches_keep_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

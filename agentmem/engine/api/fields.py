@@ -82,7 +82,10 @@ class Fields:
 
 async def read_fields(request: web.Request) -> Fields:
     """The body as a JSON object; 400 when it is something else, 413 when it is too large."""
-    data = await request.read()
+    try:
+        data = await request.read()
+    except web.RequestPayloadError as err:  # e.g. not compressed as its header says
+        raise bad_request(f"the body cannot be read: {err}", code="invalid_body") from None
     try:
         raw = json.loads(data, parse_constant=_no_constant)
         if _SURROGATE.search(data):

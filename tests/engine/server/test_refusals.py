@@ -140,6 +140,12 @@ def test_half_a_surrogate_pair_is_refused(start):
     assert (reply.status, reply.body["error"]["code"]) == (400, "invalid_json")
 
 
+def test_a_body_that_is_not_compressed_as_it_says(start):
+    server = start(FakeCore(), FakeEmbedder())
+    reply = server.post(CHAT, b"{}", {"Content-Encoding": "gzip"})
+    assert (reply.status, reply.body["error"]["code"]) == (400, "invalid_body")
+
+
 def test_past_the_window(start):
     server = start(FakeCore(window=100))
     for fields in (
