@@ -147,7 +147,10 @@ class Talk:
                 return response
             await self._pause(place)
             served.output_tokens += 1
-            await response.write(piece_chunk(served, model, piece))
+            chunk = piece_chunk(served, model, piece)
+            if fault is not None and fault.kind == "malformed" and place == fault.after_tokens:
+                chunk = chunk[: len(chunk) // 2] + b"\n\n"
+            await response.write(chunk)
         served.output_tokens += sum(_call_tokens(call) for call in written.tool_calls)
         told, inline = self._told(streamed=True), self._behaviour.usage_in_last_chunk
         for chunk in last_chunks(served, written, model, told, inline):
