@@ -95,6 +95,7 @@ def test_hostile_names_stay_inert(tmp_path: Path) -> None:
     assert "<script" not in markdown(content, ())
 
 
+@pytest.mark.slow
 def test_hostile_names_can_be_drawn(tmp_path: Path) -> None:
     systems = {"bm25": {"title": f"$\\frac{{x}} {HOSTILE}"}}
     run = agentmem.load(write_run(tmp_path, changes={"systems": systems}))
@@ -155,6 +156,7 @@ def test_figures_are_pictures(paths: ReportPaths) -> None:
             assert picture.width > 1000 and len(picture.convert("RGB").getcolors(1 << 24)) > 20
 
 
+@pytest.mark.slow
 def test_same_run_same_bytes(paths: ReportPaths, folder: Path, tmp_path: Path) -> None:
     again = build([folder], tmp_path / "again")
     assert again.html.read_bytes() == paths.html.read_bytes()
@@ -180,6 +182,7 @@ def test_several_runs_are_told_apart(folder: Path, tmp_path: Path) -> None:
     assert "Comparison of 2 runs" in text and "B · second" in text
 
 
+@pytest.mark.slow
 def test_same_name_twice_gets_two_labels(folder: Path) -> None:
     run = agentmem.load(folder)
     assert len({entry.label for entry in gather([run, run]).runs}) == 2
@@ -217,6 +220,7 @@ def test_unknown_energy_is_not_zero(tmp_path: Path) -> None:
     assert "The run is incomplete" in text
 
 
+@pytest.mark.slow
 def test_a_run_that_recorded_nothing_still_reports(tmp_path: Path) -> None:
     made = build([write_run(tmp_path / "r", lambda rows: [])], tmp_path / "out")
     text = made.html.read_text(encoding="utf-8")

@@ -129,7 +129,9 @@ def check_trial(profile: Path, calm: Run, out: Path, points: list[int]) -> None:
     assert not [c for c in check_run(resumed) if c.ok is False]
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(
+    "point", [pytest.param(p, marks=pytest.mark.slow) if p != 40 else p for p in POINTS]
+)
 def test_killed_and_resumed(point: int, profile_file: Path, calm: Run, tmp_path: Path) -> None:
     check_trial(profile_file, calm, tmp_path / "run", [point])
 

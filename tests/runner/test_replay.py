@@ -158,6 +158,7 @@ def written(fake: FakeUpstream, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_killed_recording_is_resumed_and_replayed(
     written: Path, fake: FakeUpstream, tmp_path: Path
 ) -> None:

@@ -77,7 +77,7 @@ class Saboteur(Silent):
             self.at = ("", "")
 
 
-@pytest.mark.parametrize("kind", ["reset", "truncate"])
+@pytest.mark.parametrize("kind", ["reset", pytest.param("truncate", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("system", "phase", "endpoint"),
     [

@@ -16,7 +16,11 @@ from tests.systems.contract import CHECKS, Bench, survives_a_reopen
 from tests.systems.mem0_bench import READY, REASON, SPEC, act, actions, facts
 from tests.systems.scripted import ScriptedModels, Seen
 
-pytestmark = [pytest.mark.heavy, pytest.mark.skipif(not READY, reason=REASON)]
+pytestmark = [
+    pytest.mark.heavy,
+    pytest.mark.slow,
+    pytest.mark.skipif(not READY, reason=REASON),
+]
 
 # Equal scores to the last bit are not Mem0's to give: test_mem0 reopens within 1e-6.
 MINE = [check for check in CHECKS if check is not survives_a_reopen]
