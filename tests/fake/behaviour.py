@@ -18,8 +18,9 @@ class Fault:
 
     status: an error status before any work. overflow: 400 for a prompt past the window. reset:
     the connection breaks without a reply. hang: no reply within `hang_s`, then a reset. malformed:
-    a body, or one event of a stream, that is no JSON. truncate: the connection breaks after `after_tokens` of the reply.
-    silent_end: the stream ends in good order after `after_tokens`, but says neither why nor [DONE].
+    a body, or the event after `after_tokens` of a stream, that is no JSON. truncate: the connection
+    breaks after `after_tokens` of the reply. silent_end: the stream ends in good order after
+    `after_tokens`, but says neither why nor [DONE].
     """
 
     kind: Literal["status", "overflow", "reset", "hang", "malformed", "truncate", "silent_end"]
