@@ -103,8 +103,13 @@ def begin_row(ex: Exchange) -> CallBegin:
 def read_reply(ex: Exchange) -> None:
     """Take usage, content and error out of what came back."""
     if ex.progress is not None:
+        broken = False
         for event in ex.progress.events:
-            ex.reply.feed(event.json() or {})
+            read = event.json()
+            broken = broken or (read is None and event.data.startswith(b"{"))
+            ex.reply.feed(read or {})
+        if broken and ex.outcome == "ok":
+            ex.outcome, ex.error = "http_error", "an event of the stream is no valid JSON"
         if ex.outcome == "truncated" and ex.reply.error is not None:
             ex.error = ": ".join(["error in the stream", *_named(ex.reply.error)])
         return
