@@ -46,7 +46,7 @@ def fill(folder: Path) -> Path:
     return ballast
 
 
-@pytest.mark.parametrize("kind", ["decide", "embed-query"])
+@pytest.mark.parametrize("kind", ["decide", pytest.param("embed-query", marks=pytest.mark.slow)])
 def test_a_full_run_folder(kind: str, trial: MakeTrial, calm_of: CalmOf, tmp_path: Path) -> None:
     one = trial()
     with small_disk(one.out, "4m"):

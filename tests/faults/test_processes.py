@@ -42,7 +42,7 @@ def check(trial: Trial, calm: Run, told: Said, where: str, fault: str, happened:
     add(where, fault, happened, told.code, lost(run), line)
 
 
-@pytest.mark.parametrize("kind", ["decide", "embed-query"])
+@pytest.mark.parametrize("kind", ["decide", pytest.param("embed-query", marks=pytest.mark.slow)])
 def test_a_killed_worker(kind: str, trial: MakeTrial, calm_of: CalmOf) -> None:
     one = trial()
     one.fake.fail(deed(kind, 1, lambda: signal_worker(signal.SIGKILL)))
@@ -75,6 +75,7 @@ def test_a_worker_that_dies_on_one_unit(trial: MakeTrial) -> None:
     add("worker, one unit", "killed at every try", "unit left out", told.code, lost(run), line)
 
 
+@pytest.mark.slow
 def test_a_worker_that_always_dies(trial: MakeTrial) -> None:
     """The system is given up; the same command tries it again."""
     one = trial()
@@ -195,6 +196,7 @@ def test_two_runs_into_one_folder(trial: MakeTrial) -> None:
     assert one.go().code == 0
 
 
+@pytest.mark.slow
 def test_two_runs_at_once(fake: FakeUpstream, tmp_path: Path, calm_of: CalmOf) -> None:
     pair = [Trial(fake, tmp_path / name) for name in ("one", "two")]
     processes = [
