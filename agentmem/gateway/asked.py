@@ -10,6 +10,8 @@ from typing import Any
 
 from agentmem.records import Endpoint
 
+_MOST_LEVELS = 200
+_INT64 = 2**63 - 1
 SESSION_HEADER = "X-Session-ID"
 _ENDPOINTS: dict[str, Endpoint] = {
     "chat/completions": "chat",
@@ -53,13 +55,14 @@ class Asked:
     @property
     def temperature(self) -> float | None:
         value = self._get("temperature")
-        return float(value) if isinstance(value, int | float) else None
+        known = isinstance(value, float) or _is_count(value)
+        return float(value) if known else None
 
     @property
     def max_tokens(self) -> int | None:
         for name in ("max_completion_tokens", "max_tokens", "max_output_tokens"):
-            if isinstance(value := self._get(name), int):
-                return value
+            if _is_count(value := self._get(name)):
+                return int(value)
         return None
 
     @property
@@ -67,7 +70,7 @@ class Asked:
         """How many answers were asked for: `n`, for each prompt."""
         n = self._get("n")
         prompts = self.sequences if self.endpoint == "completion" else 1
-        return (n if isinstance(n, int) and n > 0 else 1) * (prompts or 1)
+        return (n if _is_count(n) and n > 0 else 1) * (prompts or 1)
 
     @property
     def sequences(self) -> int | None:
@@ -100,9 +103,9 @@ def read_request(endpoint: Endpoint, raw: bytes, headers: Mapping[str, str]) -> 
     """Facts of a request body; a body that cannot be parsed is left to the upstream to refuse."""
     try:
         body = json.loads(raw) if raw else None
-    except ValueError:
+    except (ValueError, RecursionError):
         body = None
-    body = body if isinstance(body, dict) else None
+    body = body if isinstance(body, dict) and not _too_deep(raw, body) else None
     digest = hashlib.sha256(raw).hexdigest()
     return Asked(endpoint, raw, body, digest, _sent_session(body or {}, headers))
 
@@ -116,13 +119,35 @@ def _sent_session(body: Mapping[str, Any], headers: Mapping[str, str]) -> str | 
     return next((one for one in candidates if isinstance(one, str) and one), None)
 
 
+def _is_count(value: object) -> bool:
+    """A whole number that a row can hold; JSON's have no end."""
+    return isinstance(value, int) and not isinstance(value, bool) and -_INT64 <= value <= _INT64
+
+
+def _too_deep(raw: bytes, body: object) -> bool:
+    """Nested so deeply that walking or writing it could exhaust the stack."""
+    if raw.count(b"[") + raw.count(b"{") <= _MOST_LEVELS:
+        return False
+    level = [body]
+    for _ in range(_MOST_LEVELS):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+            if isinstance(inner, dict | list)
+        ]
+    return bool(level)
+
+
 def _is_token_list(given: list[Any]) -> bool:
     return bool(given) and all(isinstance(one, int) for one in given)
 
 
 def _texts(body: Mapping[str, Any]) -> Iterator[str]:
     yield from _strings(body.get("instructions"))
-    for message in body.get("messages") or ():
+    messages = body.get("messages")
+    for message in messages if isinstance(messages, list) else ():
         if isinstance(message, Mapping):
             yield from _strings(message.get("content"))
             yield from _call_texts(message.get("tool_calls"))
@@ -133,7 +158,7 @@ def _texts(body: Mapping[str, Any]) -> Iterator[str]:
 def _strings(value: object) -> Iterator[str]:
     """Strings of a content field: a string, a list of them, text parts, nested messages."""
     if isinstance(value, str):
-        yield value
+        yield _whole(value)
     elif isinstance(value, Mapping):
         for name in ("text", "content", "arguments", "output"):
             yield from _strings(value.get(name))
@@ -146,4 +171,13 @@ def _call_texts(calls: object) -> Iterator[str]:
     for call in calls if isinstance(calls, list) else ():
         function = call.get("function") if isinstance(call, Mapping) else None
         if isinstance(function, Mapping):
-            yield from (v for v in (function.get("name"), function.get("arguments")) if v)
+            for part in (function.get("name"), function.get("arguments")):
+                if isinstance(part, str):
+                    yield _whole(part)
+                elif part is not None:
+                    yield _whole(json.dumps(part, ensure_ascii=False))
+
+
+def _whole(text: str) -> str:
+    """Text that a tokenizer takes: halves of a surrogate pair replaced."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -115,7 +115,7 @@ def read_reply(ex: Exchange) -> None:
         return
     try:
         message = json.loads(b"".join(ex.kept))
-    except ValueError:
+    except (ValueError, RecursionError):
         if ex.outcome == "ok" and ex.asked.endpoint != "other":
             ex.outcome, ex.error = "http_error", "the reply is no valid JSON"
         return

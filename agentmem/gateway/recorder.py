@@ -102,5 +102,5 @@ def _readable(body: bytes) -> Any:
     text = body.decode("utf-8", errors="replace")
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

@@ -80,6 +80,8 @@ class Relay:
         ex = None
         try:
             ex = await self._receive(request, address, arrival, self._clock())
+        except web.RequestPayloadError as error:  # e.g. not compressed as its header says
+            return error_reply(400, "invalid_body", f"the body cannot be read: {error}")
         finally:
             if ex is None:  # no whole request arrived, so nothing was asked
                 self._book.leave(arrival)

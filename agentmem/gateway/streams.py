@@ -26,7 +26,7 @@ class Event(NamedTuple):
             return None
         try:
             value = json.loads(self.data)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         return value if isinstance(value, dict) else None
 

@@ -115,6 +115,6 @@ def _first(raw: Mapping[str, Any], *names: str) -> int | None:
         value = raw.get(name)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63:
             return value
     return None

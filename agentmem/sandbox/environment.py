@@ -56,6 +56,8 @@ def ensure(spec: SystemSpec, on_progress: Progress | None = None) -> Environment
         return Environment(Path(sys.executable), _host_hash(spec), None)
     lock, path = _plan(spec)
     tell = on_progress or (lambda _: None)
+    if not os.access(path.parent, os.W_OK) and path.exists() and _fault(path, lock) is None:
+        return Environment(_python(path), lock.hash, path)  # in a cache that others keep
     with _locked(path, tell) as held:
         if _fault(path, lock) is not None:
             _build(lock, path, _Steps(spec, Path(f"{path}.log"), held, tell))

