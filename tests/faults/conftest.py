@@ -58,7 +58,8 @@ def script(system: str):  # type: ignore[no-untyped-def]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if ROWS and "slow" in (terminalreporter.config.option.markexpr or ""):
+    wanted = (terminalreporter.config.option.markexpr or "").replace("not slow", "")
+    if ROWS and "slow" in wanted:
         terminalreporter.write_line("")
         for line in table():
             terminalreporter.write_line(line)
