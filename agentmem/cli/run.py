@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +111,11 @@ def call(args: argparse.Namespace) -> int:
     with Live(enabled=not args.quiet) as live:
         result = run(profile, options, live)
     show(result)
-    return 0 if result.status == "complete" else 1
+    if result.status == "complete":
+        return 0
+    message = "some work failed (Failures in the report); the same command tries it again"
+    print(f"agentmem: incomplete: {message}", file=sys.stderr)
+    return 1
 
 
 def show(result: RunResult) -> None:

@@ -222,7 +222,7 @@ class _Steps:
         if code != 0:
             raise MemorySystemError(
                 f"environment of {self._spec.name} could not be built (exit code {code}); "
-                f"log: {self._log}\n{tail(self._log, 2000) or ''}"
+                f"{_reason(tail(self._log, 4000) or '')}; log: {self._log}"
             )
 
     def _follow(self, process: subprocess.Popen[str], file: TextIO) -> None:
@@ -235,3 +235,17 @@ class _Steps:
                 self.tell(f"{words[0].lower()} {words[1]}")
             elif words[:2] == ["Installing", "collected"]:
                 self.tell("installing packages")
+
+
+def _reason(output: str) -> str:
+    """What a failed step complained of: its last error line, else its last line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    if any(
+        "Temporary failure in name resolution" in line
+        or "NewConnection" in line
+        or "Connection refused" in line
+        for line in lines
+    ):
+        return "no package index can be reached"
+    errors = [line for line in lines if line.startswith("ERROR")]
+    return (errors or lines or ["it said nothing"])[-1][:300]
