@@ -130,16 +130,13 @@ def test_sums_of_phases_are_the_totals_and_the_bill(
     assert served.keys() == {c.call_id for c in calls}
     for call in calls:
         true = served[call.call_id]
-        if call.outcome == "ok":
-            assert (call.input_tokens, call.output_tokens) == (
-                true.input_tokens,
-                true.output_tokens,
-            )
-        else:
-            assert call.input_tokens is None and call.output_tokens is None
+        told = (call.input_tokens, call.output_tokens)
+        # A reply that was broken on its way may still have said what it cost.
+        if call.outcome == "ok" or told != (None, None):
+            assert told == (true.input_tokens, true.output_tokens)
     by_phase_sum = sum(
         sum(c.input_tokens or 0 for c in calls if (c.phase, c.bucket) == key)
         for key in {(c.phase, c.bucket) for c in calls}
     )
-    known = sum(served[c.call_id].input_tokens for c in calls if c.outcome == "ok")
+    known = sum(served[c.call_id].input_tokens for c in calls if c.input_tokens is not None)
     assert by_phase_sum == sum(c.input_tokens or 0 for c in calls) == known
