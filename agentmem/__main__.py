@@ -2,6 +2,6 @@
 
 import sys
 
-from agentmem.cli.main import main
+from agentmem.cli.start import start
 
-sys.exit(main())
+sys.exit(start())
