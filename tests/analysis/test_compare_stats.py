@@ -62,6 +62,7 @@ def test_a_planted_effect_is_seen() -> None:
     assert share(found, "better") == 0
 
 
+@pytest.mark.slow
 def test_questions_of_one_history_are_not_independent() -> None:
     """Histories that differ in what a change does to them: pairs alone would be too sure."""
     rng = np.random.default_rng(14)

@@ -56,6 +56,7 @@ def test_a_condition_that_fires_is_named_and_exits_7(
     assert "passed: mem0.generation.tokens > 0" in out
 
 
+@pytest.mark.slow
 def test_a_condition_that_cannot_be_decided_exits_8(
     a: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,6 +132,7 @@ class Page(HTMLParser):
         self.words.append(data)
 
 
+@pytest.mark.slow
 def test_the_files(a: str, slow: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert main(["compare", f"{a},{a}", slow, "--out", str(out), "--fail-on", "any worse"]) == 7

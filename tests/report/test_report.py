@@ -172,6 +172,7 @@ def test_markdown_tables_have_even_rows(paths: ReportPaths) -> None:
     assert "<img" not in text and "<script" not in text
 
 
+@pytest.mark.slow
 def test_several_runs_are_told_apart(folder: Path, tmp_path: Path) -> None:
     other = write_run(tmp_path, changes={"run_id": "second"})
     content = gather([agentmem.load(folder), agentmem.load(other)])

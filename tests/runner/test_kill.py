@@ -136,6 +136,7 @@ def test_killed_and_resumed(point: int, profile_file: Path, calm: Run, tmp_path:
     check_trial(profile_file, calm, tmp_path / "run", [point])
 
 
+@pytest.mark.slow
 def test_killed_twice(profile_file: Path, calm: Run, tmp_path: Path) -> None:
     check_trial(profile_file, calm, tmp_path / "run", [30, 70])
 
