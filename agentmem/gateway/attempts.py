@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -29,7 +30,6 @@ class Logical:
 
     Counted per unit, so that a unit done again after a kill draws the same seeds.
     """
-    unit: str | None = None
     attempts: int = 1
     state: Literal["open", "failed", "done"] = "open"
     """Of the last attempt."""
@@ -40,6 +40,8 @@ class Attempts:
     """The logical calls of one scope by body hash."""
 
     _by_body: dict[str, list[Logical]] = field(default_factory=dict)
+    _asked: Counter[tuple[str, str | None]] = field(default_factory=Counter)
+    """Logical calls by body and unit: constant time, however often a body comes again."""
 
     def begin(
         self, body_hash: str, retries: int | None, call_id: str, unit: str | None = None
@@ -48,8 +50,8 @@ class Attempts:
         same = self._by_body.setdefault(body_hash, [])
         earlier = _retried(same, retries) if retries else None
         if earlier is None:
-            before = sum(one.unit == unit for one in same)
-            earlier = Logical(call_id, occurrence=before, unit=unit)
+            earlier = Logical(call_id, occurrence=self._asked[body_hash, unit])
+            self._asked[body_hash, unit] += 1
             same.append(earlier)
         else:
             earlier.attempts += 1

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from urllib.parse import quote
 
+import uvloop
 from aiohttp import web
 
 from agentmem.errors import UsageError
@@ -48,7 +49,7 @@ class Gateway:
         self._options = options or GatewayOptions()
         self._book = ScopeBook()
         self._recorder = Recorder(self._book, sink, self._options)
-        self._loop = asyncio.new_event_loop()
+        self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="gateway", daemon=True)
         self._base: str | None = None
         self._runner: web.ServerRunner | None = None
