@@ -82,9 +82,9 @@ class Saboteur(Silent):
     ("system", "phase", "endpoint"),
     [
         ("embedrag", "construction", "embedding"),
-        ("embedrag", "questions", "embedding"),
+        pytest.param("embedrag", "questions", "embedding", marks=pytest.mark.slow),
         ("bm25", "questions", "chat"),
-        ("no_memory", "questions", "chat"),
+        pytest.param("no_memory", "questions", "chat", marks=pytest.mark.slow),
     ],
 )
 def test_work_with_a_broken_call_is_done_again(
