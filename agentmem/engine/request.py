@@ -30,6 +30,8 @@ class Sampling:
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
+    logprobs: int | None = None
+    """How many alternatives to report per token; None for no log-probabilities at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,21 @@ class Request:
     tenant: str | None = None
     traffic_class: TrafficClass = "interactive"
     constraint: TokenConstraint | None = None
+    forced: tuple[int, ...] | None = None
+    """Tokens to produce whatever the model says: all the work is done, nothing is chosen."""
+    drafts: bool = True
+    """Drafts from the prompt may be tried, where the engine has them on."""
+    reuse: bool = True
+    """Cached state may serve this request; what it computes is kept in any case."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenScores:
+    """Log-probabilities at one generated token: its own, and the best alternatives."""
+
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+    """(token, log-probability), best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +70,8 @@ class Delta:
     text: str
     tokens: tuple[int, ...] = ()
     finish_reason: FinishReason | None = None
+    scores: tuple[TokenScores, ...] = ()
+    """One for each of `tokens`, where the request asked for log-probabilities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +95,11 @@ class RequestRecord:
     step_share_s: float | None = None
     cpu_s: float | None = None
     finish_reason: FinishReason | None = None
+    preemptions: int = 0
+    """Times its state was given up for others and computed again."""
+    recomputed_tokens: int = 0
+    """Tokens run again because of that; in no other count."""
+    read_bytes: float | None = None
+    """Its modelled share of the bytes that its steps read (weights shared, own keys and values)."""
+    operations: float | None = None
+    """Modelled multiply-adds, times two."""

@@ -1,0 +1,1 @@
+"""The arithmetic of a forward pass: one interface, a torch and a native backend."""
