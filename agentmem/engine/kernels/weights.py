@@ -50,11 +50,17 @@ class QuantisedActivation:
     """What a fused norm gives and only a linear of the same key takes.
 
     `data` float8_e4m3fn, shape of the activation; value = data * scale. `scale` is the very object
-    that the consumer was built with. `orig_dtype` is the dtype that the product comes out in.
+    that the consumer was built with. `orig_dtype` is the activation's own dtype, where its maker
+    said; NaN is propagated (code 0x7f), never turned into a number.
     """
 
     data: Tensor
     scale: Tensor
-    orig_dtype: torch.dtype
+    orig_dtype: torch.dtype | None
     key: str = "e4m3-static-tensor"
     version: int = QUANTISED_VERSION
+
+    @property
+    def out_dtype(self) -> torch.dtype:
+        """What the product comes out in."""
+        return self.orig_dtype or torch.bfloat16
