@@ -7,14 +7,31 @@ from typing import Literal
 from agentmem.errors import EngineError
 
 RequestFault = Literal[
-    "context_length_exceeded", "invalid_prompt", "invalid_sampling", "duplicate_id", "closed"
+    "context_length_exceeded",
+    "invalid_prompt",
+    "invalid_sampling",
+    "duplicate_id",
+    "closed",
+    "overloaded",
+    "session_moved",
 ]
 
 
 class RequestError(EngineError):
-    """A request that cannot be run as given; a server answers 400 with `code`."""
+    """A request that cannot be run as given; `code` decides a server's answer.
 
-    def __init__(self, code: RequestFault, message: str, param: str | None = None) -> None:
+    400 but for `closed` (503), `overloaded` (429, after `retry_after_s` it may be tried again) and
+    `session_moved` (409: another engine owns the session now).
+    """
+
+    def __init__(
+        self,
+        code: RequestFault,
+        message: str,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
         super().__init__(message)
         self.code: RequestFault = code
         self.param = param
+        self.retry_after_s = retry_after_s
