@@ -6,6 +6,8 @@ Names are those of GGUF; a folder's are translated.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -13,6 +15,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from agentmem.engine.kernels.weights import Weight
+from agentmem.engine.quant import checkpoints
+from agentmem.engine.quant.formats import dequantise
 from agentmem.errors import DataError
 from agentmem.modelfiles.gguf import GGUF
 
@@ -30,6 +35,9 @@ class WeightSource(Protocol):
 
     def take(self, name: str, dtype: torch.dtype) -> Tensor:
         """The tensor in a dtype; DataError when it is missing."""
+
+    def stored(self, name: str) -> Weight | None:
+        """The matrix with its own fp8 codes and scales, where the file keeps it so; else None."""
 
     def unused(self) -> list[str]:
         """Names never taken."""
@@ -60,6 +68,10 @@ class GGUFSource:
             piece = slice(start, start + rows)
             out[piece] = torch.from_numpy(self._file.tensor(name, piece))
         return out
+
+    def stored(self, name: str) -> Weight | None:
+        """See WeightSource. A GGUF file's own formats are not kept."""
+        return None
 
     def unused(self) -> list[str]:
         """See WeightSource."""
@@ -104,6 +116,7 @@ class FolderSource:
         self._files: dict[str, tuple[Path, str]] = {}
         for file in sorted(folder.glob("*.safetensors")):
             self._index(file)
+        self._scheme = checkpoints.scheme_of(folder)
         self._left = set(self._files)
 
     def _index(self, file: Path) -> None:
@@ -124,17 +137,49 @@ class FolderSource:
         if known not in self._files:
             raise DataError(f"{self._folder} holds no tensor {known!r}")
         self._left.discard(known)
-        file, stored = self._files[known]
-        with safe_open(file, framework="pt") as tensors:
-            tensor: Tensor = tensors.get_tensor(stored)
+        tensor = self._load(known)
+        if checkpoints.is_coded(tensor):
+            found = self._quantised(known)
+            return found.to(dtype) if isinstance(found, Tensor) else dequantise(found, dtype)
         if self._gemma and name.endswith("norm.weight"):
             return (tensor.float() + 1).to(dtype)
         return tensor.to(dtype, copy=True)
 
+    def stored(self, name: str) -> Weight | None:
+        """See WeightSource. Tiled matrices have no row scales: they are taken as numbers."""
+        known = self._translate(name)
+        if self._scheme is None or known not in self._files:
+            return None
+        if not checkpoints.is_coded(self._load(known)):
+            return None
+        found = self._quantised(known)
+        if isinstance(found, Tensor):
+            return None
+        self._left.discard(known)
+        return found
+
+    def _load(self, known: str) -> Tensor:
+        file, stored = self._files[known]
+        with safe_open(file, framework="pt") as tensors:
+            tensor: Tensor = tensors.get_tensor(stored)
+        return tensor
+
+    def _quantised(self, known: str) -> Weight | Tensor:
+        if self._scheme is None:
+            raise DataError(f"{self._folder} holds fp8 matrices; its config.json says not which")
+        module = known.removesuffix(".weight")
+        names = [known, *(module + end for end in checkpoints.SIDE)]
+        self._left.difference_update(names[1:])
+        load: dict[str, Callable[[], Tensor]] = {
+            name: partial(self._load, name) for name in names if name in self._files
+        }
+        return checkpoints.read(module, load, self._scheme)
+
     def unused(self) -> list[str]:
         """See WeightSource. Parts of a multimodal model beside the text decoder do not count."""
         mine = ("model.layers.", "model.embed_tokens", "model.norm", "lm_head")
-        return sorted(n for n in self._left if n.startswith(mine) and "rotary_emb" not in n)
+        left = (n for n in self._left if n.startswith(mine) and not n.endswith(checkpoints.IGNORED))
+        return sorted(n for n in left if "rotary_emb" not in n)
 
     def _translate(self, name: str) -> str:
         if name in _TOP:

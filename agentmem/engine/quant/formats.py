@@ -46,7 +46,7 @@ def dequantise(weight: Weight, dtype: torch.dtype = torch.float32) -> Tensor:
         rows = slice(start, start + step)
         scale = weight.scale[rows]
         if weight.format == "int4":
-            values = _unpack(weight.data[rows]).unflatten(1, (*scale.shape[1:], -1))
+            values = _unpack(weight.data[rows]).view(*scale.shape, -1)
             out[rows] = (values * scale[..., None]).flatten(1)
         else:
             out[rows] = weight.data[rows].float() * scale[:, None]
@@ -117,7 +117,7 @@ def _grouped(values: Tensor, group: int) -> tuple[Tensor, Tensor]:
 
     Of a few smaller scales that clip it, the one with the smallest squared error is taken.
     """
-    x = values.unflatten(1, (-1, group))
+    x = values.reshape(len(values), -1, group)
     _finite(x.abs().amax(dim=2))
     extreme = x.gather(2, x.abs().argmax(dim=2, keepdim=True))
     whole = torch.where(extreme == 0, 1.0, extreme / -8)
@@ -147,7 +147,7 @@ def _finite(amax: Tensor) -> Tensor:
 
 
 def _pieces(tensor: Tensor) -> Sequence[Tensor]:
-    return tensor.split(max(1, _PIECE // max(1, tensor.shape[1])))
+    return torch.split(tensor, max(1, _PIECE // max(1, tensor.shape[1])))
 
 
 # torch neither concatenates nor gathers fp8 tensors everywhere: their bytes do as well

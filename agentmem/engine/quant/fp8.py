@@ -29,10 +29,10 @@ def rms(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return F.rms_norm(x.float(), (x.shape[-1],), weight.float(), eps)
 
 
-def rms_cast_first(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """The order of transformers' Llama and Qwen2: rounded to x's dtype, then times the weight."""
+def rms_cast_first(x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
+    """The order of transformers' Llama and Qwen2: rounded to a dtype, then times the weight."""
     plain = F.rms_norm(x.float(), (x.shape[-1],), None, eps)
-    return weight.to(x.dtype) * plain.to(x.dtype)
+    return weight.to(dtype) * plain.to(dtype)
 
 
 def static_quantise(x: Tensor, scale: Tensor) -> QuantisedActivation:
@@ -91,6 +91,15 @@ def product(x: QuantisedActivation, weight: Weight, bias: Tensor | None = None) 
     if bias is not None:
         out += bias.float()
     return out.to(x.out_dtype)
+
+
+def linear(x: Tensor | QuantisedActivation, weight: Weight, bias: Tensor | None = None) -> Tensor:
+    """`product` of an fp8 matrix with static activations; a plain x is quantised for it first."""
+    if isinstance(x, QuantisedActivation):
+        return product(x, weight, bias)
+    if weight.input_scale is None:
+        raise TypeError("a matrix without an input scale takes no static activation")
+    return product(static_quantise(x, weight.input_scale), weight, bias)
 
 
 def _reciprocal(scale: Tensor) -> Tensor:
