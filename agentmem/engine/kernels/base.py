@@ -32,6 +32,8 @@ class Kernels(Protocol):
     ) -> Tensor:
         """x [n, in] times the matrix, plus bias [out]: [n, out] in x's (original) dtype.
 
+        A plain x for a matrix with an `input_scale` is quantised for it first: fused or not, a
+        static fp8 linear computes the same numbers (`quant.fp8.linear` is the reference).
         Raises TypeError for a quantised activation that the weight does not know.
         """
 
