@@ -4,26 +4,48 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from agentmem.engine.cputime import usable_cores
+from agentmem.engine.errors import EmbeddingStoppedError
 from agentmem.engine.models.bert import Bert, load_bert
+from agentmem.engine.request import TrafficClass
 from agentmem.errors import DataError
 from agentmem.modelfiles.fetch import model_name, verify
 from agentmem.modelfiles.tokenizer import Tokenizer, load_tokenizer
 
-_BATCH_TOKENS = 4096
-"""Padded tokens of one forward pass: enough to keep cores busy, little enough for caches."""
+BATCH_TOKENS: dict[TrafficClass, int] = {"interactive": 4096, "background": 1024}
+"""Padded tokens of one forward pass: enough to keep cores busy, little enough for caches; in the
+background less, since an interactive request may wait for one to end."""
+
+
+class TakesTurns(Protocol):
+    """Lets one computation run at a time."""
+
+    def turn(self, traffic_class: TrafficClass) -> AbstractContextManager[Any]:
+        """Held while computing; entering waits."""
+
+
+class _Alone:
+    """Turns among the calls of one embedder."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def turn(self, traffic_class: TrafficClass) -> AbstractContextManager[Any]:
+        return self._lock
 
 
 class Embedder:
-    """One loaded encoder. Thread-safe: calls are serialised."""
+    """One loaded encoder. Thread-safe: batches take turns, also with what else shares `turns`."""
 
     backend = "torch"
     mode = "fp32"
@@ -39,7 +61,7 @@ class Embedder:
         self.threads = torch.get_num_threads()
         self._model = model
         self._mean = mean
-        self._lock = threading.Lock()
+        self.turns: TakesTurns = _Alone()
 
     @classmethod
     def load(cls, path: Path | str, threads: int | None = None) -> Embedder:
@@ -58,26 +80,50 @@ class Embedder:
             mean=_pools_by_mean(path),
         )
 
-    def embed(self, texts: list[str]) -> NDArray[np.float32]:
+    def embed(
+        self, texts: list[str], *, traffic_class: TrafficClass = "interactive"
+    ) -> NDArray[np.float32]:
         """Unit vectors float32 [len(texts), dims]; longer texts are cut to `window` tokens."""
-        ids = [self._ids(text) for text in texts]
-        out = np.empty((len(texts), self.dims), dtype=np.float32)
-        with self._lock, torch.inference_mode():
-            # the number of threads is a property of the calling thread, too
-            torch.set_num_threads(self.threads)
-            for batch in _batches([len(i) for i in ids]):
-                out[batch] = self._forward([ids[i] for i in batch])
-        return out
+        return self.compute(self.encode(texts), traffic_class=traffic_class)[0]
+
+    def encode(self, texts: list[str]) -> list[list[int]]:
+        """Token ids of each text, markers included, not cut."""
+        return [self.tokenizer.encode(text) for text in texts]
+
+    def compute(
+        self,
+        ids: list[list[int]],
+        *,
+        traffic_class: TrafficClass = "interactive",
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> tuple[NDArray[np.float32], float]:
+        """Unit vectors float32 [len(ids), dims] in the given order, and seconds of computing.
+
+        Each batch takes a turn of its own. EmbeddingStoppedError once `stopped` says so.
+        """
+        ids = [self._cut(one) for one in ids]
+        out = np.empty((len(ids), self.dims), dtype=np.float32)
+        seconds = 0.0
+        # the number of threads is a property of the calling thread, too
+        torch.set_num_threads(self.threads)
+        for batch in _batches([len(one) for one in ids], BATCH_TOKENS[traffic_class]):
+            with self.turns.turn(traffic_class):
+                if stopped():
+                    raise EmbeddingStoppedError
+                began = time.monotonic()
+                with torch.inference_mode():
+                    out[batch] = self._forward([ids[i] for i in batch])
+                seconds += time.monotonic() - began
+        return out, seconds
 
     def count(self, texts: list[str]) -> list[int]:
         """Tokens each text costs: markers included, after truncation to the window."""
-        return [len(self._ids(text)) for text in texts]
+        return [len(self._cut(one)) for one in self.encode(texts)]
 
     def close(self) -> None:
         """Nothing is held but memory."""
 
-    def _ids(self, text: str) -> list[int]:
-        ids = self.tokenizer.encode(text)
+    def _cut(self, ids: list[int]) -> list[int]:
         if len(ids) <= self.window:
             return ids
         # the closing marker stays
@@ -100,12 +146,12 @@ class Embedder:
         return unit
 
 
-def _batches(lengths: list[int]) -> Iterator[list[int]]:
+def _batches(lengths: list[int], most: int) -> Iterator[list[int]]:
     """Indices of texts of similar length, so that little is spent on padding."""
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     batch: list[int] = []
     for index in order:
-        if batch and (len(batch) + 1) * lengths[index] > _BATCH_TOKENS:
+        if batch and (len(batch) + 1) * lengths[index] > most:
             yield batch
             batch = []
         batch.append(index)

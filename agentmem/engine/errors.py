@@ -35,3 +35,10 @@ class RequestError(EngineError):
         self.code: RequestFault = code
         self.param = param
         self.retry_after_s = retry_after_s
+
+
+class EmbeddingStoppedError(EngineError):
+    """An embedding computation was told to end before its end."""
+
+    def __init__(self) -> None:
+        super().__init__("the computation was stopped")

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import json
+import logging
 import os
 import select
 import signal
 import socket
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from agentmem.engine.api.app import build_app
+from agentmem.engine.api.app import build_app, drain
+from agentmem.engine.api.limits import Keys, Limits
 from agentmem.engine.api.state import ChatModel, EmbedModel, Served
 from agentmem.errors import EngineError, UsageError
 
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from agentmem.engine.core import EngineCore, Mode
     from agentmem.engine.embed import Embedder
 
+log = logging.getLogger(__name__)
 SHUTDOWN_S = 2.0
 MOST_THREADS = 1024
 LEAST_WINDOW = 16
@@ -41,23 +46,39 @@ def serve(
     parent_pid: int | None = None,
     aliases: frozenset[str] = frozenset(),
     truncate_embeddings: bool = True,
+    limits: Limits | None = None,
+    keys: Sequence[str] = (),
+    session_dir: Path | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; either path may be None, not both.
 
     When listening, one JSON line `{"ready": true, "url": ..., "pid": ...}` goes to `ready_fd`
-    (stdout by default). With `parent_pid` the process ends when that one does. Raises UsageError,
-    EngineError (the port is taken) or DataError (a model file), each before listening.
+    (stdout by default). With `parent_pid` the process ends when that one does. Told to stop, it
+    takes no new calls and ends when those in progress have, or after `limits.grace_s`; a second
+    signal ends them at once. Raises UsageError, EngineError (the port is taken) or DataError (a
+    model file), each before listening.
     """
     if model_path is None and embedder_path is None:
         raise UsageError("nothing to serve: give a model, an embedder or both")
     check_sizes(threads, window)
+    limits = limits or Limits()
+    check_limits(limits)
     if parent_pid is not None:
         end_with(parent_pid)
+    if not keys and not is_local(host):
+        log.warning("listening on %s without API keys: whoever reaches it may use it", host)
     # The port first: a mistake there should not cost the time of loading a model.
     listener = bind(host, port)
     with contextlib.ExitStack() as stack:
         stack.callback(listener.close)
-        served = Served(chat=None, embed=None, aliases=aliases)
+        served = Served(
+            chat=None,
+            embed=None,
+            aliases=aliases,
+            limits=limits,
+            keys=Keys(keys),
+            session_dir=session_dir,
+        )
         if model_path is not None:
             core = load_core(model_path, mode, threads, window)
             stack.callback(core.close)
@@ -65,7 +86,7 @@ def serve(
         if embedder_path is not None:
             embedder = load_embedder(embedder_path, threads)
             served.embed = EmbedModel(embedder, truncate=truncate_embeddings)
-            stack.callback(served.embed.pool.shutdown, wait=False, cancel_futures=True)
+            stack.callback(served.embed.close)
         asyncio.run(_run(served, listener, ready_fd))
 
 
@@ -75,6 +96,29 @@ def check_sizes(threads: int | None, window: int | None) -> None:
         raise UsageError(f"--threads must be 1 to {MOST_THREADS}, or 0 for all; got {threads}")
     if window is not None and window < LEAST_WINDOW:
         raise UsageError(f"--window must be {LEAST_WINDOW} tokens at least; got {window}")
+
+
+def check_limits(limits: Limits) -> None:
+    """UsageError for limits that let nothing through."""
+    least = {
+        "--max-body-mb": (limits.max_body_bytes, 1),
+        "--max-concurrency": (limits.max_concurrency, 1),
+        "--timeout": (limits.timeout_s, 0.001),
+        "--grace": (limits.grace_s, 0.0),
+    }
+    for name, (value, low) in least.items():
+        if value is not None and not value >= low:
+            raise UsageError(f"{name} must be {low:g} at least; got {value:g}")
+
+
+def is_local(host: str) -> bool:
+    """Only processes of this machine can reach the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def load_core(path: Path, mode: Mode, threads: int | None, window: int | None) -> EngineCore:
@@ -121,7 +165,10 @@ def end_with(parent_pid: int) -> None:
         waiter = select.poll()
         waiter.register(handle, select.POLLIN)
         waiter.poll()
-        os.kill(os.getpid(), signal.SIGTERM)
+        # Nobody is left to read an answer: the second signal ends the calls in progress.
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGTERM)
+            threading.Event().wait(SHUTDOWN_S / 4)
         threading.Event().wait(2 * SHUTDOWN_S)
         os._exit(1)
 
@@ -136,13 +183,20 @@ async def _run(served: Served, listener: socket.socket, ready_fd: int | None) ->
         access_log=None,
     )
     await runner.setup()
-    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+    stopped, hurried = asyncio.Event(), asyncio.Event()
+
+    def stop() -> None:
+        (hurried if stopped.is_set() else stopped).set()
+
+    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+        loop.add_signal_handler(number, stop)
     try:
         await web.SockSite(runner, listener).start()
         announce(listener, ready_fd)
         await stopped.wait()
+        # Still listening: who asks now is told, instead of finding nobody there.
+        await drain(served, hurried)
     finally:
         await runner.cleanup()
 

@@ -11,6 +11,7 @@ from agentmem.engine.request import TrafficClass
 
 SESSION_HEADER = "X-Session-ID"
 TRAFFIC_HEADER = "X-Agentmem-Traffic"
+SALT_HEADER = "X-Cache-Salt"
 MAX_ID_CHARS = 256
 """Ids are copied into every record, so they are bounded."""
 
@@ -40,23 +41,51 @@ def resolve_session(body: Mapping[str, Any], headers: Mapping[str, str]) -> str 
     if not isinstance(fallback, str):
         fallback = None
     session = stated or header(headers, SESSION_HEADER) or fallback or None
-    return None if session is None else _checked("session_id", session)
+    return check_session(session)
 
 
-def resolve_tenant(body: Mapping[str, Any], headers: Mapping[str, str]) -> str | None:
-    """Whose cache may serve the request: body `cache_salt`, else a digest of the API key.
+def resolve_header_session(headers: Mapping[str, str]) -> str | None:
+    """The header's id alone: what token-level requests go by."""
+    return check_session(header(headers, SESSION_HEADER))
 
-    The key itself is never kept.
+
+def check_session(session_id: str | None) -> str | None:
+    """The id when it can be used, None for an empty one; IdentityError otherwise."""
+    return _checked("session_id", session_id) if session_id else None
+
+
+def resolve_tenant(
+    body: Mapping[str, Any], headers: Mapping[str, str], keyed: bool = False
+) -> str | None:
+    """Whose cache may serve the request: body `cache_salt`, else its header, else the API key.
+
+    Of the key only a digest is kept. Where keys are checked (`keyed`), a salt divides the key's own
+    cache: whoever guesses another's salt gains nothing.
     """
     salt = body.get("cache_salt")
     if salt is not None and not isinstance(salt, str):
         raise IdentityError("cache_salt", "cache_salt must be a string")
-    if salt:
-        return _checked("cache_salt", salt)
+    salt = salt or header(headers, SALT_HEADER)
+    key = bearer(headers)
+    owner = None if key is None else key_tenant(key)
+    if not salt:
+        return owner
+    salt = _checked("cache_salt", salt)
+    if keyed and owner is not None:
+        return f"{owner}/{salt}"
+    # No salt may pass for a key's digest.
+    return f"salt-{salt}" if salt.startswith("key-") else salt
+
+
+def bearer(headers: Mapping[str, str]) -> str | None:
+    """The API key of a request, or None."""
     scheme, _, key = (header(headers, "Authorization") or "").partition(" ")
-    if scheme.lower() != "bearer" or not key.strip():
-        return None
-    return "key-" + hashlib.sha256(key.strip().encode("utf-8", "replace")).hexdigest()[:16]
+    return key.strip() or None if scheme.lower() == "bearer" else None
+
+
+def key_tenant(key: str) -> str:
+    """The tenant that an API key stands for."""
+    return "key-" + hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def resolve_traffic(body: Mapping[str, Any], headers: Mapping[str, str]) -> TrafficClass:

@@ -7,13 +7,16 @@ from typing import Any
 from aiohttp import web
 
 from agentmem.engine.api.answers import TextAnswer
-from agentmem.engine.api.chat import read_constraint
+from agentmem.engine.api.beaming import BeamReply, refuse_with_beams
+from agentmem.engine.api.chat import for_ranking, read_constraint
 from agentmem.engine.api.errors import bad_request
-from agentmem.engine.api.fields import Fields, read_fields
+from agentmem.engine.api.fields import Fields, check_ids, is_ids, read_fields
+from agentmem.engine.api.formats import read_format
 from agentmem.engine.api.generation import Generation
-from agentmem.engine.api.prompts import check_window, expand, read_identity
-from agentmem.engine.api.replies import Shape, read_stream, reply
-from agentmem.engine.api.sampling import not_honoured, read_choices, read_sampling, refuse_logprobs
+from agentmem.engine.api.prompts import check_window, expand, for_ways, read_identity, read_ways
+from agentmem.engine.api.replies import Shape, read_stream, reply, voices
+from agentmem.engine.api.sampling import not_honoured, read_choices, read_sampling
+from agentmem.engine.api.scores import read_text_logprobs
 from agentmem.engine.api.state import SERVED, ChatModel
 from agentmem.engine.api.tools import ToolUse
 
@@ -25,21 +28,29 @@ async def completions(request: web.Request) -> web.StreamResponse:
     """Continue one prompt or several; each is an engine request of its own."""
     body, served = await read_fields(request), request.app[SERVED]
     model = served.chat_model(body)
-    refuse_logprobs(body)
     for name in ("echo", "suffix"):
         if body.get(name):
             raise bad_request(f"{name} is not supported by this server", name, "unsupported")
-    identity, n = read_identity(body, request.headers), read_choices(body)
-    sampling, stream = read_sampling(body), read_stream(body)
+    identity = read_identity(body, request.headers, bool(served.keys))
+    choices, logprobs, stream = read_choices(body), read_text_logprobs(body), read_stream(body)
     prompts = read_prompts(body, model)
+    ways = read_ways(body, model, choices, len(prompts))
+    sampling = for_ways(read_sampling(body, (), for_ranking(logprobs, choices)), ways)
     check_window(prompts, sampling, model.window, "prompt")
+    if choices.beams:
+        refuse_with_beams(body, read_format(body) is None)
     constraint = await read_constraint(model, body, ToolUse())
-    request_id = served.next_id("cmpl", request.headers)
-    requests = expand(request_id, prompts, n, sampling, identity, constraint)
-    facts = {**model.facts(), "ignored": not_honoured(body)}
-    answers = [TextAnswer() for _ in requests]
-    async with Generation(model.core, request_id, requests, served.ledger, facts) as generation:
-        return await reply(request, generation, answers, SHAPE, model.name, stream)
+    request_id, ignored = served.next_id("cmpl", request.headers), not_honoured(body)
+    served.ledger.own(request_id, served.owner(request.headers))
+    n = 1 if choices.beams else choices.width
+    requests = expand(request_id, prompts, n, sampling, identity, constraint, ways)
+    shown = logprobs is not None
+    if choices.beams:
+        beams = BeamReply(served, model, request_id, requests, choices, ignored)
+        return await beams.whole(SHAPE, lambda at: TextAnswer(), "text", shown)
+    spoken = voices([TextAnswer() for _ in requests], model, sampling, "text", shown)
+    async with Generation(served, model, request_id, requests, ignored) as generation:
+        return await reply(request, generation, spoken, SHAPE, model.name, stream, choices)
 
 
 def read_prompts(body: Fields, model: ChatModel) -> list[list[int]]:
@@ -65,22 +76,11 @@ def split_input(value: Any, param: str) -> list[str | list[int]]:
     if isinstance(value, str):
         return [value]
     if isinstance(value, list) and value:
-        if all(_is_id(v) for v in value):
+        if is_ids(value):
             return [value]
         strings = all(isinstance(v, str) for v in value)
-        if strings or all(isinstance(v, list) and v and all(map(_is_id, v)) for v in value):
+        if strings or all(v and is_ids(v) for v in value):
             return value
     raise bad_request(
         f"{param} must be a string, a list of strings, or token ids, and not empty", param
     )
-
-
-def check_ids(ids: list[int], width: int, param: str) -> list[int]:
-    """The ids, all inside the vocabulary; 400 otherwise."""
-    if not all(0 <= token < width for token in ids):
-        raise bad_request(f"{param} has token ids outside the vocabulary of {width}", param)
-    return ids
-
-
-def _is_id(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import threading
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -12,14 +13,16 @@ import numpy as np
 from aiohttp import web
 from numpy.typing import NDArray
 
-from agentmem.engine.api.completions import check_ids, split_input
+from agentmem.engine.api.completions import split_input
 from agentmem.engine.api.errors import bad_request
-from agentmem.engine.api.fields import Fields, read_fields
-from agentmem.engine.api.state import SERVED, EmbedModel
+from agentmem.engine.api.fields import Fields, check_ids, read_fields
+from agentmem.engine.api.limits import shutting_down, within
+from agentmem.engine.api.prompts import Identity, read_identity
+from agentmem.engine.api.state import SERVED, EmbedModel, Served
 from agentmem.engine.api.usage import VERSION
-from agentmem.engine.sessions import resolve_traffic
+from agentmem.engine.errors import EmbeddingStoppedError
 
-MOST_INPUTS = 2048
+MOST_INPUTS = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +49,21 @@ async def embeddings(request: web.Request) -> web.Response:
     if dims not in (None, model.embedder.dims):
         message = f"this model has {model.embedder.dims} dimensions and cannot give {dims}"
         raise bad_request(message, "dimensions", "unsupported")
-    traffic = resolve_traffic(body.raw, request.headers)
+    identity = read_identity(body, request.headers, bool(served.keys))
     texts = read_inputs(body, model)
     request_id = served.next_id("embd", request.headers)
+    served.ledger.own(request_id, served.owner(request.headers))
     served.ledger.begin(request_id, request_id)
     try:
-        batch = await run(model, texts)
+        async with within(served.limits.timeout_s):
+            batch = await run(served, model, texts, identity)
     except BaseException:
         served.ledger.in_flight.pop(request_id, None)
         raise
-    told = account(request_id, traffic, model, batch)
+    told = account(request_id, identity, model, batch)
     served.ledger.end(request_id, request_id, told)
+    served.meter.count("embedding_requests_total")
+    served.meter.count("embedding_texts_total", len(texts))
     data = [
         {"object": "embedding", "index": at, "embedding": encode(vector, style)}
         for at, vector in enumerate(batch.vectors)
@@ -83,32 +90,53 @@ def read_inputs(body: Fields, model: EmbedModel) -> list[str]:
     return texts
 
 
-async def run(model: EmbedModel, texts: list[str]) -> Batch:
-    """Embed on the model's own thread, so that the event loop goes on; one batch at a time."""
-    arrived = time.monotonic()
+async def run(served: Served, model: EmbedModel, texts: list[str], identity: Identity) -> Batch:
+    """Embed on the thread of the request's class, so that the event loop goes on."""
+    arrived, abandoned = time.monotonic(), threading.Event()
+    embedder = model.embedder
+
+    def stopped() -> bool:
+        return abandoned.is_set() or served.gate.stopped
 
     def work() -> Batch:
+        if stopped():
+            raise shutting_down()
         begun = time.monotonic()
-        whole = [len(model.embedder.tokenizer.encode(text)) for text in texts]
+        ids = embedder.encode(texts)
+        whole = [len(one) for one in ids]
         if not model.truncate and (longest := max(whole)) > model.window:
             message = f"this model's window is {model.window} tokens; one input has {longest}"
             raise bad_request(message, "input", "context_length_exceeded")
-        vectors = model.embedder.embed(texts)
+        read_s = time.monotonic() - begun
+        vectors, compute_s = embedder.compute(
+            ids, traffic_class=identity.traffic_class, stopped=stopped
+        )
         model.requests += 1
         model.texts += len(texts)
+        compute_s += read_s
+        queue_s = max(0.0, time.monotonic() - arrived - compute_s)
         counts = [min(count, model.window) for count in whole]
-        return Batch(vectors, counts, whole, begun - arrived, time.monotonic() - begun)
+        return Batch(vectors, counts, whole, queue_s, compute_s)
 
-    return await asyncio.get_running_loop().run_in_executor(model.pool, work)
+    pool = model.pool(identity.traffic_class)
+    try:
+        return await asyncio.get_running_loop().run_in_executor(pool, work)
+    except EmbeddingStoppedError:
+        raise shutting_down() from None
+    finally:
+        abandoned.set()
 
 
-def account(request_id: str, traffic: str, model: EmbedModel, batch: Batch) -> dict[str, Any]:
-    """`usage.agentmem` of an embedding request: no session, nothing cached, nothing generated."""
+def account(request_id: str, identity: Identity, model: EmbedModel, batch: Batch) -> dict[str, Any]:
+    """`usage.agentmem` of an embedding request: nothing cached, nothing generated.
+
+    The session is only told here: embeddings have no state that could belong to one.
+    """
     return {
         "version": VERSION,
         "request_id": request_id,
-        "session_id": None,
-        "traffic_class": traffic,
+        "session_id": identity.session_id,
+        "traffic_class": identity.traffic_class,
         "queue_s": batch.queue_s,
         "prefill_s": batch.compute_s,
         "decode_s": 0.0,

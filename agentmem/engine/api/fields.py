@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from typing import Any, NoReturn
 
 from aiohttp import web
 
-from agentmem.engine.api.errors import bad_request
+from agentmem.engine.api.errors import ApiError, bad_request
+from agentmem.engine.api.limits import LIMITS
 
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -82,8 +84,13 @@ class Fields:
 
 async def read_fields(request: web.Request) -> Fields:
     """The body as a JSON object; 400 when it is something else, 413 when it is too large."""
+    limit_s = request.app[LIMITS].upload_s
     try:
-        data = await request.read()
+        async with asyncio.timeout(limit_s):
+            data = await request.read()
+    except TimeoutError:
+        message = f"the body did not arrive within {limit_s:g} seconds"
+        raise ApiError(408, message, code="upload_timeout") from None
     except web.RequestPayloadError as err:  # e.g. not compressed as its header says
         raise bad_request(f"the body cannot be read: {err}", code="invalid_body") from None
     try:
@@ -106,3 +113,15 @@ def _no_constant(name: str) -> NoReturn:
 
 def _wrong(name: str, wanted: str, value: Any) -> NoReturn:
     raise bad_request(f"{name} must be {wanted}, not {type(value).__name__}", name)
+
+
+def is_ids(value: Any) -> bool:
+    """A list of whole numbers."""
+    return isinstance(value, list) and all(type(one) is int for one in value)
+
+
+def check_ids(ids: list[int], width: int, param: str) -> list[int]:
+    """The ids, all inside the vocabulary; 400 otherwise."""
+    if not all(0 <= token < width for token in ids):
+        raise bad_request(f"{param} has token ids outside the vocabulary of {width}", param)
+    return ids

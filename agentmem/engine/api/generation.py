@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agentmem.engine.api.errors import ApiError
-from agentmem.engine.api.usage import Ledger, account, total
+from agentmem.engine.api.limits import shutting_down
+from agentmem.engine.api.state import ChatModel, Served
+from agentmem.engine.api.usage import account, total
 from agentmem.engine.request import Delta, Request, RequestRecord
-
-if TYPE_CHECKING:
-    from agentmem.engine.core import EngineCore
 
 
 class Generation:
@@ -25,15 +24,16 @@ class Generation:
 
     def __init__(
         self,
-        core: EngineCore,
+        served: Served,
+        model: ChatModel,
         request_id: str,
         requests: list[Request],
-        ledger: Ledger,
-        engine: dict[str, Any],
+        ignored: list[str] | None = None,
     ) -> None:
         self.id, self.requests = request_id, requests
         self.records: list[RequestRecord | None] = [None] * len(requests)
-        self._core, self._ledger, self._engine = core, ledger, engine
+        self._core, self._served = model.core, served
+        self._facts = model.facts() | ({} if ignored is None else {"ignored": ignored})
         self._loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[tuple[int, Delta | RequestRecord]] = asyncio.Queue()
         self._accounts: dict[int, dict[str, Any]] = {}
@@ -76,7 +76,8 @@ class Generation:
 
     def _submit(self, at: int) -> None:
         request = self.requests[at]
-        self._ledger.begin(self.id, request.request_id)
+        ledger = self._served.ledger
+        ledger.begin(self.id, request.request_id)
         try:
             self._core.submit(
                 request,
@@ -84,9 +85,14 @@ class Generation:
                 lambda record: self._call(self._end, at, record),
             )
         except BaseException:
-            self._ledger.in_flight.pop(request.request_id, None)
+            ledger.in_flight.pop(request.request_id, None)
             raise
         self._submitted += 1
+
+    @property
+    def timeout_s(self) -> float | None:
+        """How long the whole may take."""
+        return self._served.limits.timeout_s
 
     def _call(self, *args: Any) -> None:
         # From the engine's thread; the loop may be gone when the server stops.
@@ -95,8 +101,9 @@ class Generation:
 
     def _end(self, at: int, record: RequestRecord) -> None:
         request = self.requests[at]
-        self._accounts[at] = account(record, request, self._engine)
-        self._ledger.end(self.id, request.request_id, self._accounts[at])
+        self._accounts[at] = account(record, request, self._facts)
+        self._served.ledger.end(self.id, request.request_id, self._accounts[at])
+        self._served.meter.ended(record)
         self._events.put_nowait((at, record))
 
     def _check(self, at: int, record: RequestRecord) -> None:
@@ -104,4 +111,6 @@ class Generation:
         if failed:
             raise ApiError(500, f"the grammar gave up: {failed}", code="grammar_failed")
         if record.finish_reason == "abort":
+            if self._served.gate.stopped:
+                raise shutting_down()
             raise ApiError(500, "the engine aborted the request; see its log", code="aborted")

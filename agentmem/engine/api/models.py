@@ -1,4 +1,4 @@
-"""GET /v1/models, /v1/models/{id}, /health, and the accounts of past requests."""
+"""GET /v1/models, /v1/models/{id}, /health, /ready, and the accounts of past requests."""
 
 from __future__ import annotations
 
@@ -39,10 +39,18 @@ async def health(request: web.Request) -> web.Response:
     )
 
 
+async def ready(request: web.Request) -> web.Response:
+    """Whether new calls are taken; 503 once the server has been told to stop."""
+    gate = request.app[SERVED].gate
+    status, word = (503, "draining") if gate.draining else (200, "ready")
+    return web.json_response({"status": word, "running": gate.running}, status=status)
+
+
 async def past(request: web.Request) -> web.Response:
     """The account of a finished or abandoned request, by response id or `X-Request-Id`."""
     name = request.match_info["name"]
-    told = request.app[SERVED].ledger.find(name)
+    served = request.app[SERVED]
+    told = served.ledger.find(name, served.owner(request.headers))
     if told is None:
         raise ApiError(404, f"no account of request {name!r}", code="unknown_request")
     return web.json_response(told)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentmem.engine.api.errors import bad_request
-from agentmem.engine.api.fields import Fields
-from agentmem.engine.api.sampling import for_choice
+from agentmem.engine.api.fields import Fields, check_ids, is_ids
+from agentmem.engine.api.sampling import Choices, for_choice
+from agentmem.engine.api.state import ChatModel
 from agentmem.engine.request import Request, Sampling, TokenConstraint, TrafficClass
-from agentmem.engine.sessions import resolve_session, resolve_tenant, resolve_traffic
+from agentmem.engine.sessions import (
+    resolve_header_session,
+    resolve_session,
+    resolve_tenant,
+    resolve_traffic,
+)
 
 NewConstraint = Callable[[], TokenConstraint | None]
 
@@ -18,18 +24,56 @@ NewConstraint = Callable[[], TokenConstraint | None]
 class Identity:
     """Whose request it is; the same on every engine request that comes of it."""
 
-    session_id: str | None
-    tenant: str | None
-    traffic_class: TrafficClass
+    session_id: str | None = None
+    tenant: str | None = None
+    traffic_class: TrafficClass = "interactive"
 
 
-def read_identity(body: Fields, headers: Mapping[str, str]) -> Identity:
-    """Session, tenant and traffic class from body and headers."""
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How the engine may go about it; no part of what is asked."""
+
+    drafts: bool = True
+    reuse: bool = True
+    forced: tuple[int, ...] | None = None
+
+
+def read_identity(
+    body: Fields, headers: Mapping[str, str], keyed: bool, *, header_only: bool = False
+) -> Identity:
+    """Session, tenant and traffic class from body and headers.
+
+    `keyed`: keys are checked here. `header_only`: the body does not name the session.
+    """
+    own = resolve_header_session(headers) if header_only else resolve_session(body.raw, headers)
     return Identity(
-        resolve_session(body.raw, headers),
-        resolve_tenant(body.raw, headers),
-        resolve_traffic(body.raw, headers),
+        own, resolve_tenant(body.raw, headers, keyed), resolve_traffic(body.raw, headers)
     )
+
+
+def read_ways(body: Fields, model: ChatModel, choices: Choices, prompts: int = 1) -> Ways:
+    """`drafts`, `reuse`, and the answer to produce: `forced_tokens` or `forced_text`."""
+    drafts, reuse = body.flag("drafts", True), body.flag("reuse", True)
+    ids, text = body.get("forced_tokens"), body.text("forced_text")
+    if ids is None and text is None:
+        return Ways(drafts, reuse)
+    if ids is not None and text is not None:
+        raise bad_request("give forced_tokens or forced_text, not both", "forced_text")
+    name = "forced_text" if ids is None else "forced_tokens"
+    if choices != Choices() or prompts != 1:
+        raise bad_request(f"{name} takes a single prompt and a single answer", name)
+    if ids is None:
+        ids = model.tokenizer.encode(text or "", special=False)
+    if not is_ids(ids) or not ids:
+        raise bad_request(f"{name} must be token ids, or a text, and not empty", name)
+    return Ways(False, reuse, tuple(check_ids(ids, model.core.vocab_size, name)))
+
+
+def for_ways(sampling: Sampling, ways: Ways) -> Sampling:
+    """Sampling under which a forced answer comes out whole."""
+    if ways.forced is None:
+        return sampling
+    return replace(sampling, max_tokens=len(ways.forced), ignore_eos=True, stop=())
 
 
 def expand(
@@ -39,6 +83,7 @@ def expand(
     sampling: Sampling,
     identity: Identity,
     constraint: NewConstraint = lambda: None,
+    ways: Ways = Ways(),
 ) -> list[Request]:
     """One engine request for each prompt and choice, prompt by prompt.
 
@@ -58,7 +103,10 @@ def expand(
                     session_id=identity.session_id,
                     tenant=identity.tenant,
                     traffic_class=identity.traffic_class,
-                    constraint=constraint(),
+                    constraint=None if ways.forced else constraint(),
+                    forced=ways.forced,
+                    drafts=ways.drafts,
+                    reuse=ways.reuse,
                 )
             )
     return requests

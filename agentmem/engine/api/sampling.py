@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from agentmem.engine.api.errors import bad_request
 from agentmem.engine.api.fields import Fields
@@ -19,13 +19,14 @@ NOT_HONOURED = (
     "logit_bias",
     "min_p",
     "min_tokens",
-    "use_beam_search",
 )
 """Fields that would change the output, are accepted, and are not carried out; the response's
 `usage.agentmem.ignored` lists those that were set to something."""
 
 
-def read_sampling(body: Fields, extra_stops: tuple[str, ...] = ()) -> Sampling:
+def read_sampling(
+    body: Fields, extra_stops: tuple[str, ...] = (), logprobs: int | None = None
+) -> Sampling:
     """Sampling of one choice. Temperature is 1 unless given, as in the OpenAI API."""
     temperature = body.number("temperature", 0.0, 100.0)
     top_p = body.number("top_p", 0.0, 1.0)
@@ -33,9 +34,9 @@ def read_sampling(body: Fields, extra_stops: tuple[str, ...] = ()) -> Sampling:
         raise bad_request("top_p must be above 0", "top_p")
     top_k = body.integer("top_k", -1, 2**31)
     longest = 2**31
-    limit = body.integer("max_completion_tokens", 1, longest)
-    if limit is None:
-        limit = body.integer("max_tokens", 1, longest)
+    names = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+    stated = [body.integer(name, 1, longest) for name in names]
+    limit = next((one for one in stated if one is not None), None)
     return Sampling(
         temperature=1.0 if temperature is None else temperature,
         top_p=1.0 if top_p is None else top_p,
@@ -44,16 +45,38 @@ def read_sampling(body: Fields, extra_stops: tuple[str, ...] = ()) -> Sampling:
         max_tokens=limit,
         stop=body.strings("stop", MAX_STOPS) + extra_stops,
         ignore_eos=body.flag("ignore_eos"),
+        logprobs=logprobs,
     )
 
 
-def read_choices(body: Fields) -> int:
-    """`n`, the number of answers to each prompt."""
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """How many answers to each prompt: `width` are made, the best `n` are given."""
+
+    n: int = 1
+    width: int = 1
+    beams: bool = False
+    length_penalty: float = 1.0
+
+    @property
+    def ranked(self) -> bool:
+        """Answers are compared, so that nothing can be said before all of them have ended."""
+        return self.beams or self.width > self.n
+
+
+def read_choices(body: Fields) -> Choices:
+    """`n`, `best_of`, `use_beam_search` and `length_penalty`; 400 where they contradict."""
     n = body.integer("n", 1, MAX_CHOICES) or 1
-    best_of = body.integer("best_of", 1, MAX_CHOICES)
-    if best_of is not None and best_of != n:
-        raise bad_request("best_of other than n is not supported", "best_of")
-    return n
+    width = body.integer("best_of", 1, MAX_CHOICES) or n
+    if width < n:
+        raise bad_request("best_of must be n at least", "best_of")
+    beams = body.flag("use_beam_search")
+    penalty = body.number("length_penalty", -10.0, 10.0)
+    choices = Choices(n, width, beams, 1.0 if penalty is None else penalty)
+    if choices.ranked and body.flag("stream"):
+        message = "best_of above n and use_beam_search cannot be streamed: the best is known last"
+        raise bad_request(message, "stream", "unsupported")
+    return choices
 
 
 def for_choice(sampling: Sampling, index: int) -> Sampling:
@@ -61,15 +84,6 @@ def for_choice(sampling: Sampling, index: int) -> Sampling:
     if sampling.seed is None or index == 0:
         return sampling
     return replace(sampling, seed=sampling.seed + index)
-
-
-def refuse_logprobs(body: Fields) -> None:
-    """400 when log-probabilities are asked for, which this server does not give."""
-    for name in ("logprobs", "top_logprobs", "prompt_logprobs"):
-        value = body.get(name)
-        # Completions write "none wanted" as null, chat as false; 0 still asks for the token's own.
-        if value is not None and value is not False and not (name == "top_logprobs" and value == 0):
-            raise bad_request(f"{name} is not supported by this server", name, "unsupported")
 
 
 def not_honoured(body: Fields) -> list[str]:

@@ -7,16 +7,20 @@ import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from aiohttp import web
 
 from agentmem.engine.api.errors import ApiError
 from agentmem.engine.api.fields import Fields
+from agentmem.engine.api.limits import Gate, Keys, Limits
+from agentmem.engine.api.meter import Meter
 from agentmem.engine.api.templates import ChatTemplate
 from agentmem.engine.api.usage import Ledger
 from agentmem.engine.constraints import Grammars
-from agentmem.engine.sessions import header
+from agentmem.engine.request import TrafficClass
+from agentmem.engine.sessions import bearer, header, key_tenant
 
 if TYPE_CHECKING:
     from agentmem.engine.core import EngineCore
@@ -39,6 +43,7 @@ class ChatModel:
             self.tokenizer.token_text(eos[0]) if eos else "",
         )
         self.grammars = Grammars(self.tokenizer, core.vocab_size)
+        self.words = self.tokenizer.vocabulary
 
     def facts(self) -> dict[str, Any]:
         """What every account of this model says about the engine."""
@@ -46,13 +51,28 @@ class ChatModel:
 
 
 class EmbedModel:
-    """An embedding model and the one thread that runs it."""
+    """An embedding model and a thread for each traffic class.
+
+    Within a class requests follow each other; between classes they take turns, batch by batch.
+    """
 
     def __init__(self, embedder: Embedder, *, truncate: bool = True) -> None:
         self.embedder, self.name, self.window = embedder, embedder.name, embedder.window
         self.truncate = truncate
-        self.pool = ThreadPoolExecutor(1, thread_name_prefix="agentmem-embed")
+        self._pools = {
+            name: ThreadPoolExecutor(1, thread_name_prefix=f"agentmem-embed-{name}")
+            for name in get_args(TrafficClass)
+        }
         self.requests = self.texts = 0
+
+    def pool(self, traffic_class: TrafficClass) -> ThreadPoolExecutor:
+        """The thread of a class."""
+        return self._pools[traffic_class]
+
+    def close(self) -> None:
+        """Let go of the threads; what has not begun never will."""
+        for pool in self._pools.values():
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def facts(self) -> dict[str, Any]:
         """What every account of this model says about the engine."""
@@ -67,8 +87,17 @@ class Served:
     embed: EmbedModel | None
     aliases: frozenset[str] = frozenset()
     """Further names under which both models answer; `*` is any name."""
+    limits: Limits = field(default_factory=Limits)
+    keys: Keys = field(default_factory=Keys)
+    session_dir: Path | None = None
+    """Where sessions may be exported to and imported from; None forbids both."""
+    meter: Meter = field(default_factory=Meter)
     ledger: Ledger = field(default_factory=Ledger)
+    gate: Gate = field(init=False)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    def __post_init__(self) -> None:
+        self.gate = Gate(self.limits.max_concurrency)
 
     def chat_model(self, body: Fields) -> ChatModel:
         """The generating model, when the request names it; 404 otherwise."""
@@ -84,6 +113,11 @@ class Served:
         if re.fullmatch(r"[A-Za-z0-9._:-]{1,128}", wanted) and not self.ledger.knows(wanted):
             return wanted
         return f"{prefix}-{next(self._numbers):08d}"
+
+    def owner(self, headers: Mapping[str, str]) -> str | None:
+        """Who may ask for a request's account later: its key's digest, where keys are checked."""
+        key = bearer(headers) if self.keys else None
+        return None if key is None else key_tenant(key)
 
     def _pick(self, body: Fields, model: M | None, kind: str) -> M:
         name = body.text("model")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from aiohttp import web
 
 from agentmem.engine.api.chat import render
-from agentmem.engine.api.completions import check_ids
 from agentmem.engine.api.errors import bad_request
-from agentmem.engine.api.fields import read_fields
+from agentmem.engine.api.fields import check_ids, is_ids, read_fields
 from agentmem.engine.api.messages import read_messages
 from agentmem.engine.api.state import SERVED
 from agentmem.engine.api.tools import read_tools
@@ -32,7 +31,7 @@ async def detokenize(request: web.Request) -> web.Response:
     body = await read_fields(request)
     model = request.app[SERVED].chat_model(body)
     ids = body.get("tokens")
-    if not isinstance(ids, list) or not all(type(token) is int for token in ids):
+    if not is_ids(ids):
         raise bad_request("tokens must be a list of token ids", "tokens")
     ids = check_ids(ids, model.core.vocab_size, "tokens")
     return web.json_response({"prompt": model.tokenizer.decode(ids, skip_control=False)})

@@ -11,6 +11,8 @@ from agentmem.engine.request import Request, RequestRecord
 
 VERSION = 1
 KEPT = 1024
+MOST_LISTED = 64
+"""Accounts told one by one; a beam search has more, and then only their sum is told."""
 
 _SECONDS = ("queue_s", "prefill_s", "decode_s")
 _TOKENS = (
@@ -19,8 +21,10 @@ _TOKENS = (
     "generated_tokens",
     "drafted_tokens",
     "accepted_tokens",
+    "preemptions",
+    "recomputed_tokens",
 )
-_MAYBE = ("state_bytes", "step_share_s", "cpu_s")
+_MAYBE = ("state_bytes", "step_share_s", "cpu_s", "read_bytes", "operations")
 
 
 def prompt_hash(prompt: Sequence[int]) -> str:
@@ -45,15 +49,20 @@ def total(request_id: str, accounts: Sequence[dict[str, Any]]) -> dict[str, Any]
     summed = {name: sum(a[name] for a in accounts) for name in _SECONDS + _TOKENS}
     maybe = {name: _sum(a[name] for a in accounts) for name in _MAYBE}
     first = [a["ttft_s"] for a in accounts if a["ttft_s"] is not None]
-    return {
+    count = sum(a.get("engine_requests", 1) for a in accounts)
+    whole = {
         **accounts[0],
         "request_id": request_id,
         **summed,
         **maybe,
         "ttft_s": min(first, default=None),
         "prompt_hash": _digest("".join(a["prompt_hash"] for a in accounts).encode()),
-        "choices": list(accounts),
+        "engine_requests": count,
     }
+    whole.pop("choices", None)
+    if count == len(accounts) <= MOST_LISTED:
+        whole["choices"] = list(accounts)
+    return whole
 
 
 def usage(told: dict[str, Any]) -> dict[str, Any]:
@@ -77,6 +86,7 @@ class Ledger:
     """Accounts of the latest requests, also those whose client has gone; and who is in flight."""
 
     def __init__(self) -> None:
+        self._owners: OrderedDict[str, str | None] = OrderedDict()
         self._told: OrderedDict[str, list[dict[str, Any]]] = OrderedDict()
         self.in_flight: dict[str, str] = {}
         self.finished = 0
@@ -85,21 +95,37 @@ class Ledger:
         """An engine request was submitted for the HTTP request `parent`."""
         self.in_flight[request_id] = parent
 
+    def own(self, parent: str, owner: str | None) -> None:
+        """`owner` (a key's digest) may ask for the account of the HTTP request `parent`."""
+        self._owners[parent] = owner
+        while len(self._owners) > 4 * KEPT:
+            self._owners.popitem(last=False)
+
     def end(self, parent: str, request_id: str, told: dict[str, Any]) -> None:
         """An engine request ended."""
         self.in_flight.pop(request_id, None)
         self.finished += 1
-        self._told.setdefault(parent, []).append(told)
+        kept = self._told.setdefault(parent, [])
+        kept.append(told)
+        if len(kept) > MOST_LISTED:
+            kept[:] = [total(parent, kept)]
         while len(self._told) > KEPT:
-            self._told.popitem(last=False)
+            gone, _ = self._told.popitem(last=False)
+            self._owners.pop(gone, None)
 
     def knows(self, parent: str) -> bool:
         """An HTTP request of this id has been seen."""
         return parent in self._told or parent in self.in_flight.values()
 
-    def find(self, parent: str) -> dict[str, Any] | None:
-        """The account of an HTTP request, or None when it is not known (any more)."""
+    def account(self, parent: str) -> dict[str, Any]:
+        """The account of an HTTP request of which something has ended."""
+        return total(parent, self._told[parent])
+
+    def find(self, parent: str, owner: str | None = None) -> dict[str, Any] | None:
+        """The account of an HTTP request, or None when it is not known (any more) to `owner`."""
         accounts = self._told.get(parent)
+        if self._owners.get(parent) != owner:
+            return None
         return total(parent, accounts) if accounts else None
 
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import json
 import socket
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import openai
 import pytest
 from aiohttp import web
 
-from agentmem.engine.api.app import build_app
+from agentmem.engine.api.app import build_app, drain
+from agentmem.engine.api.limits import Keys, Limits
 from agentmem.engine.api.state import ChatModel, EmbedModel, Served
 from tests.engine.server.fakes import FakeCore, FakeEmbedder
 
@@ -34,10 +36,14 @@ class Server:
     def __init__(self, core: Any, embedder: Any, **options: Any) -> None:
         self.core, self.embedder = core, embedder
         truncate = options.pop("truncate", True)
-        max_body = options.pop("max_body_bytes", 2**20)
+        limits = Limits(max_body_bytes=options.pop("max_body_bytes", 2**20))
+        limits = replace(limits, **options.pop("limits", {}))
+        keys = Keys(options.pop("keys", ()))
         self.served = Served(
             ChatModel(core) if core else None,
             EmbedModel(embedder, truncate=truncate) if embedder else None,
+            limits=limits,
+            keys=keys,
             **options,
         )
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -45,13 +51,13 @@ class Server:
         self.url = f"http://127.0.0.1:{self.address[1]}"
         self._loop = asyncio.new_event_loop()
         ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(ready, max_body), daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(ready,), daemon=True)
         self._thread.start()
         assert ready.wait(10)
 
-    def _run(self, ready: threading.Event, max_body: int) -> None:
+    def _run(self, ready: threading.Event) -> None:
         asyncio.set_event_loop(self._loop)
-        app = build_app(self.served, max_body)
+        app = build_app(self.served)
         self._runner = web.AppRunner(
             app, handler_cancellation=True, shutdown_timeout=0.5, access_log=None
         )
@@ -72,12 +78,23 @@ class Server:
         if self.core:
             self.core.close()
 
+    def drain(self, hurry: bool = False) -> concurrent.futures.Future[None]:
+        """Begin the end, as SIGTERM does; the server still listens."""
+        now = asyncio.Event()
+        if hurry:
+            now.set()
+        return asyncio.run_coroutine_threadsafe(drain(self.served, now), self._loop)
+
     def post(self, path: str, body: Any, headers: dict[str, str] | None = None) -> Reply:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self._ask(urllib.request.Request(self.url + path, data, headers or {}))
 
-    def get(self, path: str) -> Reply:
-        return self._ask(urllib.request.Request(self.url + path))
+    def get(self, path: str, headers: dict[str, str] | None = None) -> Reply:
+        return self._ask(urllib.request.Request(self.url + path, headers=headers or {}))
+
+    def delete(self, path: str, headers: dict[str, str] | None = None) -> Reply:
+        request = urllib.request.Request(self.url + path, headers=headers or {}, method="DELETE")
+        return self._ask(request)
 
     def stream(self, path: str, body: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
         """Data events of a stream, and its raw lines."""

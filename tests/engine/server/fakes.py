@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from agentmem.engine.errors import RequestError
-from agentmem.engine.request import Delta, Request, RequestRecord
+from agentmem.engine.errors import EmbeddingStoppedError, RequestError
+from agentmem.engine.request import Delta, Request, RequestRecord, TokenScores
 
 BOS, EOS, TURN, TURN_END = 256, 257, 258, 259
 CONTROL = {BOS: "<bos>", EOS: "<eos>", TURN: "<turn>", TURN_END: "</turn>"}
@@ -20,6 +20,10 @@ TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}<turn>{{ m.role }}\n{{ m.content }}</turn>"
     "{% endfor %}{% if add_generation_prompt %}<turn>assistant\n{% endif %}"
 )
+
+
+LIKELY = [(104, -0.25), (105, -1.5), (EOS, -3.0)]
+"""Log-probabilities of "h", "i" and the end, after whatever."""
 
 
 class ByteTokenizer:
@@ -65,7 +69,9 @@ class FakeCore:
         window: int = 4096,
         template: str | None = TEMPLATE,
         step_s: float = 0.0,
+        likely: Callable[[tuple[int, ...]], list[tuple[int, float]]] = lambda prefix: LIKELY,
     ) -> None:
+        self.likely = likely
         self.answer, self.window, self.step_s = answer, window, step_s
         self.tokenizer = ByteTokenizer(template)
         self.requests: list[Request] = []
@@ -93,6 +99,8 @@ class FakeCore:
     def _run(self, request: Request, on_delta, on_done) -> None:
         wanted = [*self.answer(request).encode(), EOS]
         limit = request.sampling.max_tokens or 1024
+        if request.forced is not None:
+            wanted, limit = [*request.forced, EOS], len(request.forced)
         out: list[int] = []
         reason = "length"
         while len(out) < limit:
@@ -106,7 +114,7 @@ class FakeCore:
                 if stop:
                     if token not in self.tokenizer.eos_ids:
                         out.append(token)
-                        on_delta(Delta(self.tokenizer.decode([token]), (token,)))
+                        on_delta(self._delta(request, [], token))
                     reason = "stop"
                     break
             elif token == EOS and not request.sampling.ignore_eos:
@@ -118,7 +126,7 @@ class FakeCore:
             if found:
                 reason = "stop"
                 break
-            on_delta(Delta(self.tokenizer.decode([token]), (token,)))
+            on_delta(self._delta(request, out[:-1], token))
         on_delta(Delta("", (), reason))
         record = RequestRecord(
             request.request_id, request.session_id, request.tenant, request.traffic_class,
@@ -127,6 +135,14 @@ class FakeCore:
         )  # fmt: skip
         self.records[request.request_id] = record
         on_done(record)
+
+    def _delta(self, request: Request, before: list[int], token: int) -> Delta:
+        text = self.tokenizer.decode([token])
+        if request.sampling.logprobs is None:
+            return Delta(text, (token,))
+        known = dict(self.likely(request.prompt + tuple(before)))
+        top = sorted(known.items(), key=lambda pair: -pair[1])[: request.sampling.logprobs]
+        return Delta(text, (token,), None, (TokenScores(known.get(token, -9.0), tuple(top)),))
 
     def _constrained(self, request: Request, token: int, step: int) -> tuple[int, bool]:
         mask = request.constraint.allowed()
@@ -152,12 +168,20 @@ class FakeEmbedder:
         self.delay_s = delay_s
         self.batches: list[list[str]] = []
 
-    def embed(self, texts: list[str]) -> np.ndarray:
-        time.sleep(self.delay_s)
+    def encode(self, texts: list[str]) -> list[list[int]]:
         self.batches.append(texts)
-        rows = [[len(t), ord(t[0]), ord(t[-1]), 1.0] for t in texts]
+        return [self.tokenizer.encode(text) for text in texts]
+
+    def compute(self, ids, *, traffic_class="interactive", stopped=lambda: False):
+        begun = time.monotonic()
+        while time.monotonic() < begun + self.delay_s:
+            if stopped():
+                raise EmbeddingStoppedError
+            time.sleep(0.01)
+        rows = [[len(one), one[1], one[-1], 1.0] for one in ids]
         vectors = np.array(rows, np.float32)
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        return unit, time.monotonic() - begun
 
 
 def _replace(ids: list[int], word: list[int], token: int) -> list[int]:

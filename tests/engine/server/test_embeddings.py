@@ -61,7 +61,7 @@ def test_the_real_client_embeds(start):
         ({"input": "a", "dimensions": 3}, "dimensions"),
         ({"input": "a", "dimensions": "4"}, "dimensions"),
         ({"input": "a", "encoding_format": "int8"}, "encoding_format"),
-        ({"input": ["a"] * 2049}, "input"),
+        ({"input": ["a"] * 8193}, "input"),
     ],
 )
 def test_refusals(start, body, param):

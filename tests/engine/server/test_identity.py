@@ -76,12 +76,16 @@ def test_the_same_session_may_run_twice_at_once(start):
     assert [r.status for r in replies] == [200] * 3
 
 
-def test_an_embedding_ignores_the_session(start):
-    server = start(None, FakeEmbedder())
-    for session in ("s", 7):
-        reply = server.post("/v1/embeddings", {"input": "a", "session_id": session})
-        assert reply.status == 200
-        assert reply.body["usage"]["agentmem"]["session_id"] is None
+def test_a26_an_embeddings_session_reaches_its_record_only(start):
+    server = start(FakeCore(), FakeEmbedder())
+    plain = server.post("/v1/embeddings", {"input": "a"}).body
+    assert plain["usage"]["agentmem"]["session_id"] is None
+    reply = server.post("/v1/embeddings", {"input": "a", "session_id": "s"})
+    assert reply.status == 200
+    assert reply.body["usage"]["agentmem"]["session_id"] == "s"
+    assert reply.body["data"] == plain["data"]
+    assert server.post("/v1/embeddings", {"input": "a", "session_id": 7}).status == 400
+    assert server.core.requests == []
 
 
 def test_traffic_class_and_tenant(start):

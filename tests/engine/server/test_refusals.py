@@ -42,14 +42,28 @@ TOOL = {"type": "function", "function": {"name": "f"}}
         ({"max_completion_tokens": -3}, "max_completion_tokens"),
         ({"n": 0}, "n"),
         ({"n": 33}, "n"),
-        ({"best_of": 2}, "best_of"),
+        ({"best_of": 2, "n": 3}, "best_of"),
+        ({"best_of": 2, "stream": True}, "stream"),
+        ({"use_beam_search": True, "stream": True}, "stream"),
+        ({"use_beam_search": 1}, "use_beam_search"),
+        ({"length_penalty": "x"}, "length_penalty"),
         ({"stop": 5}, "stop"),
         ({"stop": [""]}, "stop"),
         ({"stop": ["a"] * 17}, "stop"),
         ({"stream": "yes"}, "stream"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"stream": True, "stream_options": []}, "stream_options"),
-        ({"logprobs": True}, "logprobs"),
+        ({"logprobs": 1}, "logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"prompt_logprobs": 1}, "prompt_logprobs"),
+        ({"forced_tokens": []}, "forced_tokens"),
+        ({"forced_tokens": ["a"]}, "forced_tokens"),
+        ({"forced_tokens": [999]}, "forced_tokens"),
+        ({"forced_text": 7}, "forced_text"),
+        ({"forced_text": "a", "forced_tokens": [1]}, "forced_text"),
+        ({"forced_text": "a", "n": 2}, "forced_text"),
+        ({"drafts": 1}, "drafts"),
+        ({"reuse": "no"}, "reuse"),
         ({"top_logprobs": 3}, "top_logprobs"),
         ({"response_format": "json"}, "response_format"),
         ({"response_format": {"type": "xml"}}, "response_format"),
@@ -112,18 +126,29 @@ FIELDS = [
     "tool_choice", "parallel_tool_calls", "response_format", "ignore_eos", "logit_bias",
     "session_id", "vllm_xargs", "cache_salt", "traffic_class", "chat_template_kwargs", "tokens",
     "add_special_tokens", "echo", "encoding_format", "dimensions", "add_generation_prompt",
+    "top_logprobs", "best_of", "use_beam_search", "length_penalty", "forced_tokens", "forced_text",
+    "drafts", "reuse", "token_ids", "sampling_params", "instructions", "text", "include",
+    "previous_response_id", "max_output_tokens",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "path",
-    [CHAT, "/v1/completions", "/v1/embeddings", "/tokenize", "/detokenize"],
+    [
+        CHAT,
+        "/v1/completions",
+        "/v1/embeddings",
+        "/v1/responses",
+        "/v1/generate",
+        "/tokenize",
+        "/detokenize",
+    ],
 )
 def test_nothing_in_a_body_breaks_the_server(start, path):
     server = start(FakeCore(window=2000), FakeEmbedder())
-    whole = {"messages": MESSAGES, "prompt": "x", "input": "x", "tokens": [1], "max_tokens": 20}
-    if path == "/tokenize":
-        del whole["prompt"]
+    whole = {"messages": MESSAGES, "input": "x", "tokens": [1], "token_ids": [1], "max_tokens": 20}
+    if path == "/v1/completions":
+        whole["prompt"] = "x"
     for name in FIELDS:
         for value in NASTY:
             data = json.dumps({**whole, name: value}).replace("Infinity", "1e999").encode()
