@@ -1,9 +1,10 @@
-"""From a model file to a decoder: sizes, then weights fused and ordered for the forward pass."""
+"""From a model file to a decoder: sizes, then weights fused, ordered and put into a format."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -11,14 +12,31 @@ from torch import Tensor
 from agentmem.engine.config import DecoderConfig
 from agentmem.engine.config_gguf import config_from_gguf
 from agentmem.engine.config_hub import config_from_folder
+from agentmem.engine.kernels.base import Kernels, RoundingOrder
+from agentmem.engine.kernels.torch_backend import kernels_for
+from agentmem.engine.kernels.weights import Weight, WeightFormat
 from agentmem.engine.models.decoder import Decoder, DecoderWeights, LayerWeights
+from agentmem.engine.quant.formats import join, quantise, reorder
 from agentmem.engine.sources import FolderSource, GGUFSource, WeightSource
 from agentmem.errors import DataError
 from agentmem.modelfiles.gguf import GGUF
 
+Mode = Literal["fp32", "bf16", "int8", "fp8", "int4"]
+MODES: tuple[Mode, ...] = ("fp32", "bf16", "int8", "fp8", "int4")
 
-def load_decoder(path: Path, dtype: torch.dtype) -> Decoder:
-    """A decoder of this dtype from a GGUF file or a safetensors folder; DataError otherwise."""
+
+def load_decoder(
+    path: Path,
+    mode: Mode = "bf16",
+    *,
+    kernels: Kernels | None = None,
+    order: RoundingOrder = "round-first",
+) -> Decoder:
+    """A decoder from a GGUF file or a safetensors folder; DataError otherwise.
+
+    The mode is the format of the matrices. Activations are bf16, float32 in the mode fp32; the
+    residual stream is float32, but in the mode fp8, whose fused norms want one dtype throughout.
+    """
     source: WeightSource
     if path.is_dir():
         config = config_from_folder(path)
@@ -27,32 +45,46 @@ def load_decoder(path: Path, dtype: torch.dtype) -> Decoder:
         file = GGUF.open(path)
         config = config_from_gguf(file)
         source = GGUFSource(file)
-    weights = _Builder(config, source, dtype).weights()
+    dtype = torch.float32 if mode == "fp32" else torch.bfloat16
+    weights = _Builder(config, source, mode, dtype).weights()
     if source.unused():
         raise DataError(f"{path} holds tensors this engine does not know: {source.unused()[:3]}")
-    return Decoder(replace(config, vocab_size=len(weights.head)), weights)
+    return Decoder(
+        replace(config, vocab_size=weights.head.rows),
+        weights,
+        kernels or kernels_for(False),
+        dtype=dtype,
+        residual=dtype if mode == "fp8" else torch.float32,
+        order=order,
+    )
 
 
 class _Builder:
-    def __init__(self, config: DecoderConfig, source: WeightSource, dtype: torch.dtype) -> None:
+    def __init__(
+        self, config: DecoderConfig, source: WeightSource, mode: Mode, dtype: torch.dtype
+    ) -> None:
         self._c = config
         self._source = source
+        self._mode = mode
         self._dtype = dtype
 
     def weights(self) -> DecoderWeights:
-        embedding = self._matrix("token_embd.weight", None, self._c.width)
+        # four bits cost too much where every token's choice is made
+        ends: WeightFormat = "int8" if self._mode == "int4" else self._mode
+        embedding = self._matrix("token_embd.weight", None, self._c.width, ends)
         tied = not self._source.has("output.weight")
         return DecoderWeights(
             embedding=embedding,
             layers=tuple(self._layer(f"blk.{i}.") for i in range(self._c.layers)),
             norm=self._norm("output_norm"),
-            head=embedding if tied else self._matrix("output.weight", None, self._c.width),
+            head=embedding if tied else self._matrix("output.weight", None, self._c.width, ends),
         )
 
     def _layer(self, at: str) -> LayerWeights:
         c = self._c
         inner = c.heads * c.head_dim
         post = c.post_norms
+        gate_up = [self._matrix(at + f"ffn_{n}.weight", c.ffn_width, c.width) for n in _GATE_UP]
         return LayerWeights(
             attn_norm=self._norm(at + "attn_norm"),
             qkv=self._qkv(at),
@@ -60,22 +92,22 @@ class _Builder:
             out=self._matrix(at + "attn_output.weight", c.width, inner),
             out_bias=self._bias(at + "attn_output.bias"),
             ffn_norm=self._norm(at + "ffn_norm"),
-            gate_up=torch.cat(
-                [self._matrix(at + f"ffn_{n}.weight", c.ffn_width, c.width) for n in ("gate", "up")]
-            ),
+            gate_up=join(gate_up),
             down=self._matrix(at + "ffn_down.weight", c.width, c.ffn_width),
             qk_norm=self._qk_norm(at) if c.qk_norm else None,
             post_attn_norm=self._norm(at + "post_attention_norm") if post else None,
             post_ffn_norm=self._norm(at + "post_ffw_norm") if post else None,
         )
 
-    def _qkv(self, at: str) -> Tensor:
+    def _qkv(self, at: str) -> Weight:
         c = self._c
         parts = []
         for name, heads in (("q", c.heads), ("k", c.kv_heads), ("v", c.kv_heads)):
             part = self._matrix(f"{at}attn_{name}.weight", heads * c.head_dim, c.width)
-            parts.append(part if name == "v" else self._pair(part, heads))
-        return torch.cat(parts)
+            if name != "v" and not self._source.paired_rotations:
+                part = reorder(part, self._pair(torch.arange(part.rows), heads))
+            parts.append(part)
+        return join(parts)
 
     def _qkv_bias(self, at: str) -> Tensor | None:
         c = self._c
@@ -95,16 +127,23 @@ class _Builder:
         halves = rows.view(heads, 2, self._c.head_dim // 2, *rows.shape[1:])
         return halves.transpose(1, 2).reshape(rows.shape)
 
-    def _matrix(self, name: str, rows: int | None, columns: int) -> Tensor:
-        tensor = self._source.take(name, self._dtype)
+    def _matrix(
+        self, name: str, rows: int | None, columns: int, format: WeightFormat | None = None
+    ) -> Weight:
+        # what is stored goes into a coarse format without a stop at bf16
+        plain = self._mode in ("fp32", "bf16")
+        tensor = self._source.take(name, self._dtype if plain else torch.float32)
         if tensor.shape != (rows or len(tensor), columns):
             raise DataError(
                 f"tensor {name!r} is {tuple(tensor.shape)}, not {(rows or 'any', columns)}"
             )
-        return tensor
+        return quantise(tensor, format or self._mode)
 
     def _bias(self, name: str) -> Tensor | None:
         return self._source.take(name, self._dtype) if self._source.has(name) else None
 
     def _norm(self, name: str) -> Tensor:
         return self._source.take(name + ".weight", torch.float32)
+
+
+_GATE_UP = ("gate", "up")

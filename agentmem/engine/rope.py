@@ -13,25 +13,26 @@ _BLOCK = 1024
 
 
 class RopeTable:
-    """Unit rotations e^(i * position * frequency), complex64 [positions, head_dim / 2].
+    """Cosines and sines of position * frequency, float32 [positions, head_dim / 2, 2].
 
     Grows in blocks as longer sequences come.
     """
 
     def __init__(self, rope: Rope, head_dim: int) -> None:
         self._frequencies = frequencies(rope, head_dim)
-        self._table = torch.empty(0, head_dim // 2, dtype=torch.complex64)
+        self._table = torch.empty(0, head_dim // 2, 2)
 
-    def rows(self, start: int, stop: int) -> Tensor:
-        """Rotations of positions start..stop, complex64 [n, 1, head_dim / 2]."""
-        if stop > len(self._table):
-            self._grow(stop)
-        return self._table[start:stop, None]
+    def at(self, positions: Tensor) -> Tensor:
+        """Cosine and sine at these positions [n], float32 [n, head_dim / 2, 2]."""
+        need = int(positions.max()) + 1 if len(positions) else 0
+        if need > len(self._table):
+            self._grow(need)
+        return self._table[positions]
 
     def _grow(self, stop: int) -> None:
         size = -(-stop // _BLOCK) * _BLOCK
         angles = torch.outer(torch.arange(size, dtype=torch.float64), self._frequencies)
-        self._table = torch.polar(torch.ones_like(angles), angles).to(torch.complex64)
+        self._table = torch.stack((angles.cos(), angles.sin()), -1).float()
 
 
 def frequencies(rope: Rope, head_dim: int) -> Tensor:
@@ -50,9 +51,3 @@ def _llama3(freq: Tensor, factor: float, low: float, high: float, window: int) -
     turns = window * freq / (2 * math.pi)
     blend = ((turns - low) / (high - low)).clamp(0, 1)
     return freq * (blend + (1 - blend) / factor)
-
-
-def rotate(x: Tensor, rows: Tensor) -> Tensor:
-    """Turn heads [n, heads, head_dim] by their positions; computed in float32."""
-    pairs = torch.view_as_complex(x.float().view(*x.shape[:-1], -1, 2))
-    return torch.view_as_real(pairs * rows).flatten(-2).to(x.dtype)

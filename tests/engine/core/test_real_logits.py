@@ -18,6 +18,7 @@ from transformers import (
 )
 
 from agentmem.engine.loader import load_decoder
+from agentmem.engine.models.alone import Alone
 from agentmem.modelfiles.gguf import GGUF
 from agentmem.modelfiles.tokenizer import load_tokenizer
 from tests.engine.core.gguf_writer import hub_name
@@ -89,13 +90,13 @@ def _theirs(file: GGUF) -> torch.nn.Module:
 def test_ten_prompts_give_the_logits_of_transformers(fetched, name: str) -> None:
     path = fetched(name)
     theirs = _theirs(GGUF.open(path))
-    ours, tokenizer = load_decoder(path, torch.float32), load_tokenizer(path)
+    ours, tokenizer = load_decoder(path, "fp32"), load_tokenizer(path)
     largest, near_ties = 0.0, 0
     with torch.inference_mode():
         for text in PROMPTS:
             ids = torch.tensor((tokenizer.encode(text) * POSITIONS)[:POSITIONS])
             expected = theirs(ids[None]).logits[0]
-            found = ours.forward(ids, ours.new_cache(), last_only=False)
+            found = Alone(ours, POSITIONS).run(ids)
             largest = max(largest, float((found - expected).abs().max()))
             best = expected.topk(2).values
             tie = best[:, 0] - best[:, 1] < NEAR_TIE

@@ -22,12 +22,12 @@ LOGITS = PROBABILITIES.log()
 
 def _frequencies(sampling: Sampling, draws: int = 4000) -> list[float]:
     sampler = Sampler(sampling)
-    counts = Counter(sampler.choose(LOGITS) for _ in range(draws))
+    counts = Counter(sampler.choose(LOGITS, i) for i in range(draws))
     return [counts[i] / draws for i in range(5)]
 
 
 def test_greedy_takes_the_best() -> None:
-    assert Sampler(Sampling(temperature=0.0, seed=1)).choose(LOGITS) == 0
+    assert Sampler(Sampling(temperature=0.0, seed=1)).choose(LOGITS, 0) == 0
 
 
 def test_sampling_follows_the_probabilities() -> None:
@@ -62,7 +62,9 @@ def test_top_k_of_all_or_none_keeps_everything() -> None:
 def test_a_seed_fixes_the_draws() -> None:
     wish = Sampling(temperature=1.0, seed=2**64 - 1)
     first, second = Sampler(wish), Sampler(wish)
-    assert [first.choose(LOGITS) for _ in range(50)] == [second.choose(LOGITS) for _ in range(50)]
+    assert [first.choose(LOGITS, i) for i in range(50)] == [
+        second.choose(LOGITS, i) for i in range(50)
+    ]
 
 
 class _Mask:
@@ -78,20 +80,20 @@ class _Mask:
 
 def test_a_mask_rules_greedy_and_sampled() -> None:
     mask = np.array([False, False, True, False, True])
-    assert Sampler(Sampling(), _Mask(mask)).choose(LOGITS) == 2
+    assert Sampler(Sampling(), _Mask(mask)).choose(LOGITS, 0) == 2
     drawn = Sampler(Sampling(temperature=5.0, seed=1), _Mask(mask))
-    assert {drawn.choose(LOGITS) for _ in range(200)} == {2, 4}
+    assert {drawn.choose(LOGITS, i) for i in range(200)} == {2, 4}
     assert torch.isfinite(LOGITS).all(), "the logits themselves stay as they are"
 
 
 def test_a_short_mask_forbids_the_rest_and_none_allows_all() -> None:
-    assert Sampler(Sampling(), _Mask(np.array([False, True]))).choose(LOGITS) == 1
-    assert Sampler(Sampling(), _Mask(None)).choose(LOGITS) == 0
+    assert Sampler(Sampling(), _Mask(np.array([False, True]))).choose(LOGITS, 0) == 1
+    assert Sampler(Sampling(), _Mask(None)).choose(LOGITS, 0) == 0
 
 
 def test_a_mask_of_nothing_is_a_dead_end() -> None:
     with pytest.raises(ConstraintDeadEndError):
-        Sampler(Sampling(), _Mask(np.zeros(5, dtype=bool))).choose(LOGITS)
+        Sampler(Sampling(), _Mask(np.zeros(5, dtype=bool))).choose(LOGITS, 0)
 
 
 def test_only_a_constraint_says_complete() -> None:
