@@ -146,7 +146,7 @@ class Embedder:
         return unit
 
 
-def _batches(lengths: list[int], most: int) -> Iterator[list[int]]:
+def _batches(lengths: list[int], most: int = BATCH_TOKENS["interactive"]) -> Iterator[list[int]]:
     """Indices of texts of similar length, so that little is spent on padding."""
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     batch: list[int] = []

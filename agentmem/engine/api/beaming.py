@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from agentmem.engine.api.answers import Answer
-from agentmem.engine.api.beams import Beam, BeamSearch
+from agentmem.engine.api.beams import DEFAULT_MAX_TOKENS, Beam, BeamSearch
 from agentmem.engine.api.errors import ApiError, bad_request
 from agentmem.engine.api.fields import Fields
 from agentmem.engine.api.generation import Generation
@@ -19,9 +19,6 @@ from agentmem.engine.api.scores import ScoreLog, Style
 from agentmem.engine.api.state import ChatModel, Served
 from agentmem.engine.api.usage import usage
 from agentmem.engine.request import Delta, Request, TokenScores
-
-DEFAULT_MAX_TOKENS = 256
-"""Length of an answer where the request states none."""
 
 
 def refuse_with_beams(body: Fields, free: bool) -> None:
