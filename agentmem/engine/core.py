@@ -23,6 +23,7 @@ from agentmem.engine.kv.retention import Retention
 from agentmem.engine.loader import MODES, load_decoder
 from agentmem.engine.loader import Mode as Mode
 from agentmem.engine.models.decoder import Decoder
+from agentmem.engine.quant.calibration import Calibration, load_calibration
 from agentmem.engine.request import Delta, Request, RequestRecord
 from agentmem.engine.scheduler import Limits
 from agentmem.engine.sequence import Costs, Sequence
@@ -146,7 +147,8 @@ class EngineCore:
         torch.set_num_threads(threads or usable_cores())
         weights = verify(path)
         kernels, notes = _choose(backend, invariant)
-        decoder = load_decoder(path, mode, kernels=kernels, order=order)
+        scales = _scales(calibration, mode, weights)
+        decoder = load_decoder(path, mode, kernels=kernels, order=order, calibration=scales)
         return cls(
             decoder,
             load_tokenizer(path),
@@ -162,7 +164,8 @@ class EngineCore:
             session_ttl_s=session_ttl_s,
             turns=turns,
             on_step=on_step,
-            notes=notes,
+            calibration="" if scales is None else scales.digest,
+            notes=notes + decoder.notes,
         )
 
     def submit(
@@ -278,6 +281,14 @@ class EngineCore:
     ) -> None:
         self._running.pop(request_id, None)
         on_done(record)
+
+
+def _scales(folder: Path | str | None, mode: Mode, weights: str) -> Calibration | None:
+    if folder is None:
+        return None
+    if mode != "fp8":
+        raise UsageError(f"a calibration serves the mode fp8, not {mode}")
+    return load_calibration(folder, weights)
 
 
 def _choose(backend: BackendChoice, invariant: bool) -> tuple[Kernels, tuple[str, ...]]:

@@ -16,6 +16,9 @@ from agentmem.engine.kernels.base import Kernels, RoundingOrder
 from agentmem.engine.kernels.torch_backend import kernels_for
 from agentmem.engine.kernels.weights import Weight, WeightFormat
 from agentmem.engine.models.decoder import Decoder, DecoderWeights, LayerWeights
+from agentmem.engine.quant.activations import activate
+from agentmem.engine.quant.calibration import Calibration
+from agentmem.engine.quant.eligible import Runtime
 from agentmem.engine.quant.formats import join, quantise, reorder
 from agentmem.engine.sources import FolderSource, GGUFSource, WeightSource
 from agentmem.errors import DataError
@@ -31,11 +34,13 @@ def load_decoder(
     *,
     kernels: Kernels | None = None,
     order: RoundingOrder = "round-first",
+    calibration: Calibration | None = None,
 ) -> Decoder:
     """A decoder from a GGUF file or a safetensors folder; DataError otherwise.
 
-    The mode is the format of the matrices. Activations are bf16, float32 in the mode fp32; the
-    residual stream is float32, but in the mode fp8, whose fused norms want one dtype throughout.
+    The mode is the format of the matrices. Activations are bf16, float32 in the mode fp32, e4m3 in
+    front of fp8 matrices that have a static scale, by a calibration or the checkpoint's own. The
+    residual stream is float32, but where norms can be fused, which want one dtype throughout.
     """
     source: WeightSource
     if path.is_dir():
@@ -49,13 +54,16 @@ def load_decoder(
     weights = _Builder(config, source, mode, dtype).weights()
     if source.unused():
         raise DataError(f"{path} holds tensors this engine does not know: {source.unused()[:3]}")
+    kernels = kernels or kernels_for(False)
+    active = activate(config, weights, dtype, calibration, Runtime(invariant=kernels.invariant))
     return Decoder(
         replace(config, vocab_size=weights.head.rows),
-        weights,
-        kernels or kernels_for(False),
+        active.weights,
+        kernels,
         dtype=dtype,
-        residual=dtype if mode == "fp8" else torch.float32,
+        residual=active.residual,
         order=order,
+        notes=active.notes,
     )
 
 
@@ -130,14 +138,20 @@ class _Builder:
     def _matrix(
         self, name: str, rows: int | None, columns: int, format: WeightFormat | None = None
     ) -> Weight:
+        if self._mode == "fp8" and (kept := self._source.stored(name)) is not None:
+            return self._checked(name, kept, rows, columns)
         # what is stored goes into a coarse format without a stop at bf16
         plain = self._mode in ("fp32", "bf16")
         tensor = self._source.take(name, self._dtype if plain else torch.float32)
-        if tensor.shape != (rows or len(tensor), columns):
-            raise DataError(
-                f"tensor {name!r} is {tuple(tensor.shape)}, not {(rows or 'any', columns)}"
-            )
-        return quantise(tensor, format or self._mode)
+        if tensor.dim() != 2:
+            raise DataError(f"tensor {name!r} is {tuple(tensor.shape)}, no matrix")
+        return self._checked(name, quantise(tensor, format or self._mode), rows, columns)
+
+    def _checked(self, name: str, weight: Weight, rows: int | None, columns: int) -> Weight:
+        if (weight.rows, weight.columns) != (rows or weight.rows, columns):
+            shape = (weight.rows, weight.columns)
+            raise DataError(f"tensor {name!r} is {shape}, not {(rows or 'any', columns)}")
+        return weight
 
     def _bias(self, name: str) -> Tensor | None:
         return self._source.take(name, self._dtype) if self._source.has(name) else None

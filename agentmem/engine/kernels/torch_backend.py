@@ -20,14 +20,14 @@ from agentmem.engine.kernels.paged import Run, attend_run, attend_singles, atten
 from agentmem.engine.kernels.weights import QuantisedActivation, Weight
 from agentmem.engine.kv.layout import KVPages
 from agentmem.engine.quant.formats import dequantise, reorder
-from agentmem.engine.quant.fp8 import norm_quant, product, rms
+from agentmem.engine.quant.fp8 import norm_quant, product, rms, static_quantise
 from agentmem.engine.quant.kv import quantise_rows
 
 _PIECE = 1 << 22
 """Elements of a quantised matrix unpacked at once."""
-_STEADY_ROWS = {torch.bfloat16: 512, torch.float32: 16}
-"""Rows of a product in the invariant mode: a bf16 row is the same in any number of rows up to
-this; a float32 row is when there are always exactly so many."""
+_STEADY_ROWS = 16
+"""Rows of a product in the invariant mode, always: other numbers of rows take other paths, in which
+even bf16 rows differ now and then."""
 
 
 class TorchKernels:
@@ -46,8 +46,10 @@ class TorchKernels:
         self, x: Tensor | QuantisedActivation, weight: Weight, bias: Tensor | None = None
     ) -> Tensor:
         """See Kernels."""
+        if weight.input_scale is not None and isinstance(x, Tensor):
+            x = static_quantise(x, weight.input_scale)
         if isinstance(x, QuantisedActivation):
-            return product(x, weight, bias)
+            return product(x, weight, bias, self._product)
         if weight.scale is None:
             return self._product(x, weight.data, bias)
         out = torch.empty((len(x), weight.rows), dtype=x.dtype)
@@ -175,13 +177,9 @@ def store(pages: KVPages, layer: int, slots: Tensor, keys: Tensor, values: Tenso
 
 def _steady_product(x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
     """A product whose rows do not depend on how many there are."""
-    rows = _STEADY_ROWS.get(x.dtype, 16)
-    if x.dtype == torch.bfloat16:
-        return torch.cat([F.linear(piece, matrix, bias) for piece in torch.split(x, rows)])
-    padded = F.pad(x, (0, 0, 0, -len(x) % rows))
-    return torch.cat([F.linear(piece, matrix, bias) for piece in torch.split(padded, rows)])[
-        : len(x)
-    ]
+    padded = F.pad(x, (0, 0, 0, -len(x) % _STEADY_ROWS))
+    pieces = torch.split(padded, _STEADY_ROWS)
+    return torch.cat([F.linear(piece, matrix, bias) for piece in pieces])[: len(x)]
 
 
 @lru_cache(maxsize=1)

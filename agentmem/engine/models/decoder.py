@@ -75,7 +75,7 @@ class Decoder:
     """Weights and shape of one model; all state of the sequences lies in the pages.
 
     `dtype` is of activations, `residual` of the stream that the blocks add to; `order` is the
-    rounding of fused norms.
+    rounding of fused norms. `notes` are lines on what was wished for and is not done.
     """
 
     def __init__(
@@ -87,9 +87,11 @@ class Decoder:
         dtype: torch.dtype,
         residual: torch.dtype = torch.float32,
         order: RoundingOrder = "round-first",
+        notes: tuple[str, ...] = (),
     ) -> None:
         self.config, self.weights, self.kernels = config, weights, kernels
         self.dtype, self.residual, self.order = dtype, residual, order
+        self.notes = notes
         self.groups = groups_of(config)
         self._places = _places(config)
         self._rope = RopeTable(config.rope, config.head_dim)

@@ -12,6 +12,8 @@ infinity is NaN itself and turns the rest of its row to zero. Neither becomes a 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -78,15 +80,21 @@ def check_known(x: QuantisedActivation, weight: Weight) -> None:
         raise TypeError(f"a static activation has one scale, not {x.scale.numel()}")
 
 
-def product(x: QuantisedActivation, weight: Weight, bias: Tensor | None = None) -> Tensor:
+def product(
+    x: QuantisedActivation,
+    weight: Weight,
+    bias: Tensor | None = None,
+    multiply: Callable[[Tensor, Tensor], Tensor] = F.linear,
+) -> Tensor:
     """x [..., in] times an fp8 matrix: codes summed in float32, then both scales, bias, rounding.
 
-    Comes out in the activation's own dtype, bf16 where it is not known. Raises TypeError for a
-    matrix that does not know the activation; it is never quantised again.
+    Comes out in the activation's own dtype, bf16 where it is not known. `multiply` is the float32
+    product of x and a transposed matrix. Raises TypeError for a matrix that does not know the
+    activation; it is never quantised again.
     """
     check_known(x, weight)
     assert weight.scale is not None
-    out = F.linear(x.data.float(), weight.data.float())
+    out = multiply(x.data.float(), weight.data.float())
     out *= x.scale.reshape(1) * weight.scale
     if bias is not None:
         out += bias.float()
