@@ -65,12 +65,9 @@ class Library:
         if covered is not None and covered.tokens * chain.TOKEN_BYTES == len(tail):
             self._tag_key(holding.session, covered.key, now)
             return
-        ends = [(pool, table[at]) for pool, table in zip(self._pools, holding.tables, strict=True)]
-        if any(pool.refs[block] > 1 or pool.keys[block] is not None for pool, block in ends):
-            return
         key = chain.link(holding.parent, tail)
-        for pool, block in ends:
-            if pool.publish(block, key):
+        for pool, table in zip(self._pools, holding.tables, strict=True):
+            if pool.publish(table[at], key):
                 self._forget(self._index.add(key, holding.parent, tail))
         self._tag_key(holding.session, key, now)
 

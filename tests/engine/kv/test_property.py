@@ -17,9 +17,9 @@ from tests.engine.kv.toys import Clock, idle, manager
 
 SIZE = 4
 TOKENS = st.integers(0, 1)
-PROMPTS = st.lists(TOKENS, min_size=1, max_size=26)
+ENDS = st.lists(TOKENS, min_size=1, max_size=9)
 SESSIONS = st.sampled_from([None, "s", "t", "u"])
-TENANTS = st.sampled_from([None, "x"])
+TENANTS = st.sampled_from([None, None, None, None, "x"])
 
 
 class Running:
@@ -54,19 +54,17 @@ class Machine(RuleBasedStateMachine):
         )
         self.memory: list[dict[int, Any]] = [{} for _ in self.windows]
         self.running: list[Running] = []
+        self.seen: list[list[int]] = [[]]
 
     # --- what an engine does
 
-    @rule(
-        prompt=PROMPTS,
-        tenant=TENANTS,
-        session=SESSIONS,
-        reuse=st.sampled_from([True, True, True, False]),
-    )
+    @rule(data=st.data(), session=SESSIONS, reuse=st.sampled_from([True, True, True, False]))
     @precondition(lambda self: len(self.running) < 5)
-    def begin(
-        self, prompt: list[int], tenant: str | None, session: str | None, reuse: bool
-    ) -> None:
+    def begin(self, data: st.DataObject, session: str | None, reuse: bool) -> None:
+        """A prompt that continues or leaves one seen before, mostly of the same tenant."""
+        before = data.draw(st.sampled_from(self.seen[-8:]))
+        prompt = before[: data.draw(st.integers(0, len(before)))] + data.draw(ENDS)
+        tenant = data.draw(TENANTS)
         holding = self.kv.open(prompt, tenant=tenant, session=session, reuse=reuse)
         assert holding.cached < len(prompt)
         assert reuse or not holding.cached
@@ -135,7 +133,7 @@ class Machine(RuleBasedStateMachine):
     def fork(self, data: st.DataObject) -> None:
         one = data.draw(st.sampled_from(self.running))
         if not one.holding.copies:
-            tokens = one.tokens[: one.holding.length] + data.draw(PROMPTS)
+            tokens = one.tokens[: one.holding.length] + data.draw(ENDS)
             self.running.append(Running(self.kv.fork(one.holding), tokens, one.tenant))
 
     @rule(data=st.data(), keep=st.sampled_from([True, True, False]))
@@ -157,6 +155,7 @@ class Machine(RuleBasedStateMachine):
     def end(self, one: Running, keep: bool) -> None:
         self.kv.close(one.holding, keep=keep)
         self.running.remove(one)
+        self.seen.append(one.tokens)
 
     # --- the model
 
