@@ -105,6 +105,22 @@ def save(
     return Stored(folder, values, inputs)
 
 
+def save_plain(folder: Path, norms: torch.dtype = torch.bfloat16) -> None:
+    """A folder in bf16; the norms' weights in another dtype where asked."""
+    torch.manual_seed(4)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    tensors = {"model.embed_tokens.weight": torch.randn(VOCABULARY, WIDTH).bfloat16()}
+    tensors["model.norm.weight"] = torch.ones(WIDTH).bfloat16()
+    for layer in range(LAYERS):
+        at = f"model.layers.{layer}."
+        for norm in ("input_layernorm", "post_attention_layernorm"):
+            tensors[f"{at}{norm}.weight"] = (1 + 0.1 * torch.randn(WIDTH)).to(norms)
+        for name, (rows, columns) in LINEARS.items():
+            tensors[f"{at}{name}.weight"] = (0.15 * torch.randn(rows, columns)).bfloat16()
+    save_file(tensors, folder / "model.safetensors")
+
+
 def _scales(kind: str, rows: int, columns: int) -> tuple[Tensor, Tensor, str]:
     """The stored scale, the scale of every value, and the name it is stored under."""
     if kind == "tensor":
