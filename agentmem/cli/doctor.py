@@ -69,10 +69,12 @@ def model_rows() -> list[tuple[str, bool | None, str]]:
 def system_rows() -> list[tuple[str, bool | None, str]]:
     """Memory systems and their environments."""
     from agentmem.sandbox.environment import status
-    from agentmem.sandbox.specs import discover
+    from agentmem.sandbox.specs import survey
 
+    known = survey()
     rows: list[tuple[str, bool | None, str]] = []
-    for name, spec in discover().items():
+    for name, spec in known.specs.items():
         state = status(spec)
         rows.append((f"system: {name}", state.state in ("ready", "host"), state.detail))
+    rows += [(f"system: {bad.names[0]}", False, f"broken: {bad.reason}") for bad in known.broken]
     return rows

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agentmem.errors import UsageError, nearest
+from agentmem.cli.say import plain
 from agentmem.memory import Endpoints, Limits
 from agentmem.sandbox.client import Worker
 from agentmem.sandbox.environment import ensure, status
 from agentmem.sandbox.failure import WorkerFailure
-from agentmem.sandbox.specs import SystemSpec, discover
+from agentmem.sandbox.specs import Broken, SystemSpec, survey
 
 HELP = """\
 Memory systems that can be profiled: bundled ones, folders named in AGENTMEM_SYSTEMS, and
@@ -37,25 +39,20 @@ def add(verbs: Any) -> None:
     cmd.set_defaults(call=call)
 
 
-def chosen(names: list[str]) -> list[SystemSpec]:
-    """Specs by name, all when none is named; UsageError for an unknown one."""
-    known = discover()
-    for name in names:
-        if name not in known:
-            raise UsageError(f"no memory system named {name!r}; {nearest(name, list(known))}")
-    return [known[n] for n in (names or list(known))]
-
-
 def call(args: argparse.Namespace) -> int:
     """Run the verb."""
-    specs = chosen(args.names)
+    known = survey()
+    specs = known.chosen(args.names) if args.names else list(known.specs.values())
+    broken = () if args.names else known.broken
+    if args.action == "list":
+        show(specs, broken)
+        return 0
+    for bad in broken:
+        print(f"agentmem: left out: {plain(bad.reason)}", file=sys.stderr)
     if args.action == "install":
         return install(specs)
-    if args.action == "check":
-        results = [check(spec) for spec in specs]
-        return 0 if all(results) else 5
-    show(specs)
-    return 0
+    results = [check(spec) for spec in specs]
+    return 0 if all(results) and not broken else 5
 
 
 def install(specs: list[SystemSpec]) -> int:
@@ -66,9 +63,10 @@ def install(specs: list[SystemSpec]) -> int:
     return 0
 
 
-def show(specs: list[SystemSpec]) -> None:
-    """Print the table."""
+def show(specs: list[SystemSpec], broken: Sequence[Broken]) -> None:
+    """Print the table, and why what is broken is."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -77,7 +75,12 @@ def show(specs: list[SystemSpec]) -> None:
     for spec in specs:
         upstream = spec.upstream.package if spec.upstream else "built in"
         table.add_row(spec.name, spec.title, spec.paradigm, upstream, status(spec).state)
-    Console().print(table)
+    for bad in broken:
+        table.add_row(escape(plain(bad.names[0])), "–", "–", "–", "broken")
+    console = Console()
+    console.print(table)
+    for bad in broken:
+        console.print(f"broken: {plain(bad.reason)}", markup=False, highlight=False, soft_wrap=True)
 
 
 def check(spec: SystemSpec) -> bool:

@@ -6,13 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from agentmem.errors import UsageError, nearest
 from agentmem.modelfiles.fetch import fetch
 from agentmem.modelfiles.registry import MODELS
 from agentmem.profile import Profile
 from agentmem.runner.progress import Progress
 from agentmem.sandbox.environment import Environment, ensure
-from agentmem.sandbox.specs import SystemSpec, discover
+from agentmem.sandbox.specs import SystemSpec, survey
 from agentmem.workloads.base import Workload, WorkloadSpec
 from agentmem.workloads.registry import build
 
@@ -28,13 +27,17 @@ class Prepared:
     workload: Workload
 
 
-def choose(profile: Profile) -> tuple[SystemSpec, ...]:
-    """Specs of the profile's systems as listed; UsageError for an unknown name."""
-    known = discover()
-    for name in (*profile.systems, *profile.options):
-        if name not in known:
-            raise UsageError(f"no memory system named {name!r}; {nearest(name, list(known))}")
-    return tuple(known[name] for name in profile.systems)
+def choose(profile: Profile, progress: Progress) -> tuple[SystemSpec, ...]:
+    """Specs of the profile's systems as listed; what else is found broken gets a line.
+
+    UsageError for an unknown name, MemorySystemError for one that cannot be used.
+    """
+    known = survey()
+    known.chosen(profile.options)
+    chosen = tuple(known.chosen(profile.systems))
+    for bad in known.broken:
+        progress.note(f"left out: {bad.reason}")
+    return chosen
 
 
 def pull_models(names: Iterable[str], progress: Progress) -> None:
@@ -48,7 +51,7 @@ def pull_models(names: Iterable[str], progress: Progress) -> None:
 
 def prepare(profile: Profile, progress: Progress, models: Iterable[str]) -> Prepared:
     """Check, fetch and build; raises AgentMemError with one line that says what to do."""
-    systems = choose(profile)
+    systems = choose(profile, progress)
     spec = WorkloadSpec.from_mapping(profile.workload)
     pull_models(models, progress)
     workload = build(spec)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from agentmem.cli.doctor import system_rows
 from agentmem.cli.main import VERBS, main
 from agentmem.modelfiles.fetch import is_fetched, model_folder
 from agentmem.modelfiles.registry import MODELS
@@ -83,6 +84,34 @@ def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_a_mistake_names_what_was_meant(args: list[str], says: str) -> None:
     assert says in one_line(agentmem(*args), 2)
+
+
+def test_one_broken_system_stops_nothing_else(
+    fake: FakeUpstream,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "mine" / "system.toml"
+    file.parent.mkdir()
+    file.write_text('name = "mine"\n[')
+    monkeypatch.setenv("AGENTMEM_SYSTEMS", str(tmp_path))
+    monkeypatch.setattr("agentmem.cli.run.show", lambda result: None)  # drawing takes seconds
+    args = [arg for arg in fake_args(fake) if arg != "--quiet"]
+    assert main([*args, "--out", str(tmp_path / "run")]) == 0
+    told = [line for line in capsys.readouterr().err.splitlines() if str(file) in line]
+    assert len(told) == 1 and "cannot be read" in told[0]
+    assert main(["systems"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert {"bm25", "mine"} <= {line.split()[0] for line in listed if line.strip()}
+    assert ["mine", "–", "–", "–", "broken"] in [line.split() for line in listed]
+    assert any(line.startswith(f"broken: {file} cannot be read") for line in listed)
+    assert main(["run", "quickstart", "--systems", "bm25,mine"]) == 5
+    named = capsys.readouterr().err
+    assert named.startswith("agentmem: memory system 'mine' cannot be used: ")
+    assert named.count("\n") == 1
+    rows = {what: (ready, how) for what, ready, how in system_rows()}
+    assert rows["system: mine"][0] is False and rows["system: bm25"][0] is True
 
 
 def test_missing_data_says_what_to_set(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from agentmem.errors import MemorySystemError
+from agentmem.errors import MemorySystemError, UsageError
 from agentmem.records import Fingerprint
-from agentmem.sandbox.specs import bundled_folder, discover, find, load_spec
+from agentmem.sandbox.specs import bundled_folder, discover, load_spec, survey
 from tests.sandbox.systems import write_system
 
 FINGERPRINT = """
@@ -101,21 +101,47 @@ def test_folders_of_the_user_are_found(tmp_path: Path, monkeypatch: pytest.Monke
     folders = f"{tmp_path / 'many'}:{tmp_path / 'single'}"
     monkeypatch.setenv("AGENTMEM_SYSTEMS", folders)
     assert {"one", "two", "three", "bm25"} <= set(discover())
-    with pytest.raises(MemorySystemError, match="did you mean 'three'"):
-        find("thre")
+    with pytest.raises(UsageError, match="did you mean 'three'"):
+        survey().chosen(["thre"])
 
 
-def test_two_of_one_name_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_system(tmp_path / "mine", name="bm25")
-    monkeypatch.setenv("AGENTMEM_SYSTEMS", str(tmp_path))
-    with pytest.raises(MemorySystemError, match="two systems are named 'bm25'"):
-        discover()
+def test_two_of_one_name_are_both_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = write_system(tmp_path / "mine", name="bm25")
+    monkeypatch.setenv("AGENTMEM_SYSTEMS", f"{tmp_path}:{mine}")  # one folder twice is one
+    assert "bm25" not in discover() and "embedrag" in discover()
+    with pytest.raises(MemorySystemError, match=r"2 systems are named 'bm25': .* and .*mine"):
+        survey().chosen(["bm25"])
 
 
 def test_a_folder_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTMEM_SYSTEMS", "/no/such/folder")
-    with pytest.raises(MemorySystemError, match="/no/such/folder, which is not a folder"):
-        discover()
+    [bad] = survey().broken
+    assert bad.reason == "AGENTMEM_SYSTEMS names /no/such/folder, which is not a folder"
+    assert "bm25" in discover()
+
+
+@pytest.mark.parametrize("called", ["folder", "mine"])
+def test_a_broken_one_fails_only_when_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, called: str
+) -> None:
+    write_system(tmp_path / "folder", name="mine", extra="overlapp = true")
+    write_system(tmp_path / "sound", name="sound")
+    monkeypatch.setenv("AGENTMEM_SYSTEMS", str(tmp_path))
+    [bad] = survey().broken
+    assert str(tmp_path / "folder") in bad.reason and "did you mean 'overlap'" in bad.reason
+    assert [s.name for s in survey().chosen(["sound", "bm25"])] == ["sound", "bm25"]
+    with pytest.raises(MemorySystemError, match=r"cannot be used: .*overlapp"):
+        survey().chosen(["sound", called])
+
+
+def test_a_broken_namesake_of_a_sound_one_is_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_system(tmp_path / "mine", name="bm25", extra="overlapp = true")
+    monkeypatch.setenv("AGENTMEM_SYSTEMS", str(tmp_path))
+    with pytest.raises(MemorySystemError, match="'bm25' cannot be used"):
+        survey().chosen(["bm25"])
+    assert survey().chosen(["embedrag"])
 
 
 def test_every_bundled_system_has_a_readme() -> None:
