@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,11 @@ from agentmem.analysis.frames import calls_frame, frame
 from agentmem.analysis.journal import read_journal, read_manifest
 from agentmem.analysis.scores import score_frame
 from agentmem.analysis.settle import settle
+from agentmem.errors import UsageError
 from agentmem.records import Failure, Footprint, Query, Row, Sample, Unit, Window
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Run:
     """One run, read. Frames hold one row per recorded fact; `journal` holds the rows as written."""
 
@@ -57,6 +58,17 @@ def order_of(manifest: Mapping[str, Any], *frames: pd.DataFrame) -> list[str]:
     rest = sorted(seen - set(named) - set(REFERENCES))
     own = [s for s in named if s not in REFERENCES]
     return own + rest + [r for r in REFERENCES if r in seen or r in named]
+
+
+def distinct(run_dirs: Iterable[str | Path]) -> None:
+    """UsageError when two of these name one folder: its rows would count twice."""
+    seen: dict[Path, str | Path] = {}
+    for given in run_dirs:
+        place = Path(given).resolve()
+        if place in seen:
+            also = "" if str(seen[place]) == str(given) else f" and {given}"
+            raise UsageError(f"the same run is given twice: {seen[place]}{also}")
+        seen[place] = given
 
 
 def load(run_dir: str | Path) -> Run:

@@ -36,8 +36,10 @@ def call(args: argparse.Namespace) -> int:
     """Run the verb."""
     from agentmem.analysis.checks import check_run
     from agentmem.analysis.equal import differences
-    from agentmem.analysis.load import load
+    from agentmem.analysis.load import distinct, load
 
+    if args.same:
+        distinct(args.runs)
     runs = [load(path) for path in args.runs]
     broken = 0
     for run in runs:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from agentmem.errors import UsageError, nearest
 
 if TYPE_CHECKING:
-    from agentmem.analysis.compare import Comparison, Options, Side
+    from agentmem.analysis.compare import Comparison, Options
     from agentmem.analysis.compare_rules import Outcome
 
 FIRED, UNDECIDED = 7, 8
@@ -66,15 +66,18 @@ def add(verbs: Any) -> None:
 
 def call(args: argparse.Namespace) -> int:
     """Run the verb."""
-    from agentmem.analysis.compare import compare
+    from agentmem.analysis.compare import Side, compare
     from agentmem.analysis.compare_rules import outcome, parse
+    from agentmem.analysis.load import distinct, load
 
     if len(args.sides) < 2:
         raise UsageError("compare takes two runs or more; for repeats of one side use A1,A2")
     options = _options(args)
     for text in args.fail_on:
         parse(text, None)  # a typing error is told before anything is read
-    sides = [_side(text) for text in args.sides]
+    named = [_folders(text) for text in args.sides]
+    distinct(folder for side in named for folder in side)
+    sides = [Side(tuple(load(folder) for folder in side)) for side in named]
     systems = list(dict.fromkeys(s for side in sides for run in side.runs for s in run.systems))
     rules = [parse(text, systems) for text in args.fail_on]
     comparison = compare(sides, options)
@@ -85,14 +88,12 @@ def call(args: argparse.Namespace) -> int:
     return UNDECIDED if any(o.undecided or not o.asked for o in outcomes) else 0
 
 
-def _side(text: str) -> Side:
-    from agentmem.analysis.compare import Side
-    from agentmem.analysis.load import load
-
+def _folders(text: str) -> list[str]:
+    """Run folders of one side."""
     folders = [text] if Path(text).exists() else [part for part in text.split(",") if part]
     if not folders:
         raise UsageError("an empty run folder name")
-    return Side(tuple(load(folder) for folder in folders))
+    return folders
 
 
 def _options(args: argparse.Namespace) -> Options:

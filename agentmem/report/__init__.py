@@ -20,7 +20,8 @@ class ReportPaths:
 def build(run_dirs: Sequence[str | Path], out: str | Path) -> ReportPaths:
     """Write the report of one or several runs into folder `out`.
 
-    DataError for a run that cannot be read, UsageError for a folder that cannot be written.
+    DataError for a run that cannot be read, UsageError for one given twice and for a folder that
+    cannot be written.
     """
     from agentmem.report.write import build_report  # matplotlib only when a report is made
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentmem.analysis.load import load
+from agentmem.analysis.load import distinct, load
 from agentmem.errors import UsageError
 from agentmem.report import ReportPaths
 from agentmem.report.content import Content, gather
@@ -17,6 +17,7 @@ from agentmem.report.markdown import markdown
 
 def build_report(run_dirs: Sequence[Path], out: Path) -> ReportPaths:
     """See `agentmem.report.build`."""
+    distinct(run_dirs)
     runs = [load(folder) for folder in run_dirs]
     try:
         for part in ("tables", "figures"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -20,14 +21,22 @@ def a(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
+def twin(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Another run with the very same figures."""
+    return str(write_run(tmp_path_factory.mktemp("runs") / "twin"))
+
+
+@pytest.fixture(scope="module")
 def slow(tmp_path_factory: pytest.TempPathFactory) -> str:
     systems = {"mem0": {"title": f"Mem0 {HOSTILE}", "taxonomy": {}}}
     folder = tmp_path_factory.mktemp("runs") / "slow"
     return str(write_run(folder, slower("generation", 1.5, "bm25"), {"systems": systems}))
 
 
-def test_one_run_against_itself_passes(a: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", a, a, "--fail-on", "any worse", "--fail-on", "tokens > 0"]) == 0
+def test_one_run_against_its_equal_passes(
+    a: str, twin: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", a, twin, "--fail-on", "any worse", "--fail-on", "tokens > 0"]) == 0
     out = capsys.readouterr().out
     assert "no difference shown" in out and " worse" not in out.split("Better or worse")[0]
     assert "passed: any worse" in out and "passed: tokens > 0" in out
@@ -85,9 +94,9 @@ ACROSS = ("--across", "machine")
     ],
 )
 def test_what_cannot_be_read_is_one_line(
-    a: str, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+    a: str, twin: str, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["compare", a, a, *arguments]) == 2
+    assert main(["compare", a, twin, *arguments]) == 2
     told = capsys.readouterr().err
     assert says in told and told.count("\n") == 1
 
@@ -96,6 +105,28 @@ def test_runs_that_are_not_there(a: str, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["compare", a]) == 2
     assert main(["compare", a, "/nowhere"]) == 3
     assert "not a run folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["compare", "A", "A"],
+        ["compare", "A,A", "twin"],
+        ["compare", "twin", "A,twin/"],
+        ["report", "A", "A"],
+        ["report", "twin", "link"],
+        ["check", "--same", "A", "A"],
+    ],
+)
+def test_one_run_given_twice_is_refused(
+    a: str, twin: str, arguments: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to(twin)
+    names = {"A": a, "twin": twin, "link": str(tmp_path / "link")}
+    assert main([re.sub(r"\b(A|twin|link)\b", lambda m: names[m[1]], x) for x in arguments]) == 2
+    told = capsys.readouterr()
+    assert "the same run is given twice" in told.err and told.err.count("\n") == 1
+    assert not told.out and not (Path(a) / "report").exists()
 
 
 def test_json_is_json_and_nothing_else(
@@ -133,9 +164,9 @@ class Page(HTMLParser):
 
 
 @pytest.mark.slow
-def test_the_files(a: str, slow: str, tmp_path: Path) -> None:
+def test_the_files(a: str, twin: str, slow: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert main(["compare", f"{a},{a}", slow, "--out", str(out), "--fail-on", "any worse"]) == 7
+    assert main(["compare", f"{a},{twin}", slow, "--out", str(out), "--fail-on", "any worse"]) == 7
     page = Page((out / "compare.html").read_text(encoding="utf-8"))
     assert not {"script", "link", "iframe"} & set(page.tags)
     assert all(s.startswith("data:image/svg+xml;base64,") for s in page.sources)
@@ -151,8 +182,8 @@ def test_the_files(a: str, slow: str, tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_written(
-    a: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    a: str, twin: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
-    assert main(["compare", a, a, "--out", str(tmp_path / "file" / "x")]) == 2
+    assert main(["compare", a, twin, "--out", str(tmp_path / "file" / "x")]) == 2
     assert "cannot write the comparison" in capsys.readouterr().err
