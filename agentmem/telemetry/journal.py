@@ -8,6 +8,7 @@ kill in the middle of a write costs that line and no other.
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import fcntl
 import json
@@ -16,7 +17,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from agentmem import records
 from agentmem.errors import AccountingError, DataError
@@ -157,10 +158,34 @@ def _open_for_reading(path: Path) -> BinaryIO:
 
 def _decode(line: bytes, path: Path, number: int) -> records.Row:
     try:
-        return records.from_json(json.loads(line))
+        found = json.loads(line[:-1])
+    except ValueError as error:  # bad UTF-8, too
+        at = f" at column {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else ""
+        raise _corrupt(path, number, f"no JSON{at}") from error
+    try:
+        return records.from_json(found)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        reason = f"unknown row type {error}" if isinstance(error, KeyError) else str(error)
-        raise DataError(f"{path}: line {number} is corrupt: {reason}") from error
+        raise _corrupt(path, number, _fault(found, error)) from error
+
+
+def _corrupt(path: Path, number: int, what: str) -> DataError:
+    return DataError(f"{path}: line {number} is corrupt: {what}")
+
+
+def _fault(found: Any, error: Exception) -> str:
+    """Why a JSON value is no row, in a few words."""
+    if not isinstance(found, dict):
+        return "no JSON object"
+    name = found.get("row")
+    if not isinstance(name, str):
+        return "it does not say which row it is"
+    if name not in records.ROW_TYPES:
+        return f"unknown row type {name!r}"
+    fields = dataclasses.fields(records.ROW_TYPES[name])
+    needed = [f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING]
+    missing = [field for field in needed if field not in found]
+    more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+    return f"a {name} row without {missing[0]!r}{more}" if missing else str(error)
 
 
 def _open_locked(path: Path) -> int:

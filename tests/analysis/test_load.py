@@ -112,7 +112,7 @@ def test_units_rolled_back_and_not_yet_redone_do_not_count(tmp_path: Path) -> No
         ("journal.jsonl", None, "no journal.jsonl"),
         ("journal.jsonl", b'{"row": "Call"\n{"row": "x"}\n', "line 1"),
         ("journal.jsonl", b'{"row": "Nonsense"}\n', "unknown row type"),
-        ("journal.jsonl", b'\n{"row": "Call"}\n', "line 2"),
+        ("journal.jsonl", b'\n{"row": "Call"}\n', "line 1 is corrupt: no JSON"),
         ("journal.jsonl", b"[1]\n", "line 1"),
     ],
 )
