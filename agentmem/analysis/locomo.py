@@ -1,7 +1,7 @@
 """LoCoMo's own score of an answer, as its authors define it, beside the scores that all runs have.
 
-Words are compared by their Porter stems, after commas, punctuation, articles and "and" are left
-out. The authors stem with NLTK, whose variant treats a handful of words differently.
+Words are compared by their stems (Porter's, as NLTK has them, for the authors use NLTK), after
+commas, punctuation, articles and "and" are left out.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from functools import cache
 
 import pandas as pd
-import snowballstemmer
 
 from agentmem.analysis.load import Run
+from agentmem.analysis.porter import stem
 
 NAME = "locomo"
 _FILLERS = {"a", "an", "the", "and"}
@@ -23,15 +22,10 @@ _ABSTAINS = re.compile("no information available|not mentioned", re.IGNORECASE)
 """What the authors take for the right answer to an adversarial question."""
 
 
-@cache
-def _stem(word: str) -> str:
-    return str(snowballstemmer.stemmer("porter").stemWord(word))
-
-
 def stems(text: str) -> list[str]:
     """The text's words as stems, in order."""
     plain = text.lower().translate(_PUNCTUATION)
-    return [_stem(word) for word in plain.split() if word not in _FILLERS]
+    return [stem(word) for word in plain.split() if word not in _FILLERS]
 
 
 def stem_f1(answer: str, gold: str) -> float:
