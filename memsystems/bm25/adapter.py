@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,11 +24,15 @@ from .index import Bm25Index
 
 
 class Bm25(MemorySystem):
-    """One record per unit on disk; the indexes live in memory and are rebuilt when opened."""
+    """One record per unit on disk; the indexes live in memory and are rebuilt when opened.
+
+    A question may be asked while a unit is constructed: each sees the store before or after it.
+    """
 
     def open(self, dir: str, endpoints: Endpoints, limits: Limits) -> None:
         self.dir = dir
         self._passage_chars = int(limits.options.get("passage_chars", 1000))
+        self._lock = threading.Lock()
         self._file = RecordFile(Path(dir, "records.jsonl"))
         self._rebuild(self._file.read())
 
@@ -39,29 +44,33 @@ class Bm25(MemorySystem):
             "user": unit.user,
             "passages": [[p.text, p.shown, p.source_ids] for p in found],
         }
-        self._file.append(record)
-        self._add(record)
+        with self._lock:
+            self._file.append(record)
+            self._add(record)
+            version = self._file.version
         took = time.perf_counter() - started
-        return Stored(added=len(found), store_version=self._file.version, visible_at=took)
+        return Stored(added=len(found), store_version=version, visible_at=took)
 
     def flush(self) -> None:
         self._file.sync()
 
     def retrieve(self, user: str, question: str, k: int) -> Retrieved:
         entries = []
-        if user in self._indexes:
-            for number, score in self._indexes[user].search(question, k):
-                shown, ids = self._shown[user][number]
-                entries.append(Entry(shown, score, ids))
-        return Retrieved(tuple(entries), self._file.version)
+        with self._lock:
+            if user in self._indexes:
+                for number, score in self._indexes[user].search(question, k):
+                    shown, ids = self._shown[user][number]
+                    entries.append(Entry(shown, score, ids))
+            return Retrieved(tuple(entries), self._file.version)
 
     def forget(self, user: str | None = None, unit_ids: tuple[str, ...] = ()) -> int:
         records = list(self._file.read())
         kept = [r for r in records if not _selected(r, user, unit_ids)]
         removed = sum(len(r["passages"]) for r in records) - sum(len(r["passages"]) for r in kept)
         if len(kept) < len(records):
-            self._file.rewrite(kept)
-            self._rebuild(iter(kept))
+            with self._lock:
+                self._file.rewrite(kept)
+                self._rebuild(iter(kept))
         return removed
 
     def footprint(self) -> dict[str, int]:

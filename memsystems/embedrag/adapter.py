@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -26,50 +27,62 @@ from .vectors import UserIndex, VectorLog
 
 
 class EmbedRag(MemorySystem):
-    """Vectors are written before the record that names them: a record never lacks its vectors."""
+    """Vectors are written before the record that names them: a record never lacks its vectors.
+
+    A question may be asked while a unit is constructed: it sees the store before or after it, and
+    the requests of the two have URLs of their own.
+    """
 
     def open(self, dir: str, endpoints: Endpoints, limits: Limits) -> None:
-        faiss.omp_set_num_threads(int(limits.options.get("threads", 1)))
+        self._threads = int(limits.options.get("threads", 1))
+        faiss.omp_set_num_threads(self._threads)
+        self._lock = threading.Lock()
         self.dir = dir
         self._dims = endpoints.embed_dims
         self._passage_chars = int(limits.options.get("passage_chars", 1000))
         batch = int(limits.options.get("embed_batch", 128))
-        self._embedder = Embedder(endpoints, batch, limits.request_timeout_s)
+        self._writer, self._asker = (
+            Embedder(endpoints.for_operation(verb), batch, limits.request_timeout_s)
+            for verb in ("construct", "retrieve")
+        )
         self._file = RecordFile(Path(dir, "records.jsonl"))
         self._load()
 
     def construct(self, unit: Unit) -> Stored:
         started = time.perf_counter()
         found = passages(unit, self._passage_chars)
-        cut_before = self._embedder.cut
-        vectors = self._embedder.embed([p.text for p in found])
-        self._log.append(vectors)
-        record = {
-            "unit": unit.unit_id,
-            "user": unit.user,
-            "log": self._log.path.name,
-            "passages": [[p.shown, p.source_ids] for p in found],
-        }
-        self._file.append(record)
-        self._add(record, vectors)
-        cut = self._embedder.cut - cut_before
+        cut_before = self._writer.cut
+        vectors = self._writer.embed([p.text for p in found])
+        with self._lock:
+            self._log.append(vectors)
+            record = {
+                "unit": unit.unit_id,
+                "user": unit.user,
+                "log": self._log.path.name,
+                "passages": [[p.shown, p.source_ids] for p in found],
+            }
+            self._file.append(record)
+            self._add(record, vectors)
+            version = self._file.version
+        cut = self._writer.cut - cut_before
         note = f"{cut} texts longer than the embedder's window, embedded in halves" if cut else None
         took = time.perf_counter() - started
-        return Stored(
-            added=len(found), store_version=self._file.version, visible_at=took, note=note
-        )
+        return Stored(added=len(found), store_version=version, visible_at=took, note=note)
 
     def flush(self) -> None:
         self._log.sync()
         self._file.sync()
 
     def retrieve(self, user: str, question: str, k: int) -> Retrieved:
-        index = self._indexes.get(user)
-        if index is None or not question.strip():
+        if user not in self._indexes or not question.strip():
             return Retrieved((), self._file.version)
-        vector = self._embedder.embed([question])
-        entries = [Entry(*self._entry(i, score)) for i, score in index.search(vector, k)]
-        return Retrieved(tuple(entries), self._file.version)
+        vector = self._asker.embed([question])
+        faiss.omp_set_num_threads(self._threads)  # counts for the calling thread alone
+        with self._lock:
+            index = self._indexes.get(user)
+            found = index.search(vector, k) if index else []
+            entries = [Entry(*self._entry(i, score)) for i, score in found]
+            return Retrieved(tuple(entries), self._file.version)
 
     def forget(self, user: str | None = None, unit_ids: tuple[str, ...] = ()) -> int:
         """A new vector file is written first; the records that name it replace the old at once."""
@@ -90,9 +103,10 @@ class EmbedRag(MemorySystem):
         vectors = self._log.read()[kept_rows]
         name = f"vectors-{self._file.version + 1}.f32"
         Path(self.dir, name).write_bytes(vectors.astype("<f4").tobytes())
-        self._file.rewrite({**record, "log": name} for record in kept_records)
-        self._log.close()
-        self._load()
+        with self._lock:
+            self._file.rewrite({**record, "log": name} for record in kept_records)
+            self._log.close()
+            self._load()
         return removed
 
     def footprint(self) -> dict[str, int]:

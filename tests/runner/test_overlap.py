@@ -61,6 +61,24 @@ def test_questions_are_asked_while_units_are_constructed(
     assert result.manifest["lanes"]["busy"]["overlap"] is True
 
 
+def test_bundled_systems_overlap_and_add_up(fake: FakeUpstream, tmp_path: Path) -> None:
+    fake.behaviour.embed_s = SLOW_S
+    data = profile_data(
+        fake.url, ["bm25", "embedrag"], run={"overlap": True, "reference_rows": False}
+    )
+    assert run(profile.parse(data), RunOptions(tmp_path / "run"), Silent()).status == "complete"
+    result = load(tmp_path / "run")
+    assert faults(result) == []
+    calls = result.calls[result.calls["endpoint"] == "embedding"]
+    assert calls.groupby(["system", "operation", "phase"]).size().to_dict() == {
+        ("embedrag", "construct", "construction"): 5,
+        ("embedrag", "retrieve", "retrieval"): 4,
+    }
+    dense = result.queries[result.queries["system"] == "embedrag"]
+    assert dense["units_before"].min() < 5 and (dense["version_read"] >= dense["units_before"]).all()
+    assert all(lane["overlap"] for lane in result.manifest["lanes"].values())
+
+
 def test_costs_of_work_at_the_same_time_are_known_in_sum_only(
     fake: FakeUpstream, tmp_path: Path
 ) -> None:

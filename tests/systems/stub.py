@@ -28,7 +28,8 @@ class _Handler(BaseHTTPRequestHandler):
         server: Stub = self.server  # type: ignore[assignment]
         texts = body["input"] if isinstance(body["input"], list) else [body["input"]]
         server.batches.append(texts)
-        if self.path != "/s/scope/v1/embeddings":
+        server.operations.append(self.path.removeprefix("/s/scope/").split("/")[0])
+        if not re.fullmatch(r"/s/scope/((construct|retrieve)/)?v1/embeddings", self.path):
             self._send(404, {"error": {"message": self.path}})
         elif any(len(text) > LONGEST_CHARS for text in texts):
             self._send(400, {"error": {"message": "input is too long"}})
@@ -51,13 +52,14 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class Stub(ThreadingHTTPServer):
-    """`batches` holds the texts of each request in order of arrival."""
+    """`batches` holds the texts of each request in order of arrival, `operations` their URLs' verbs."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.batches: list[list[str]] = []
+        self.operations: list[str] = []
         self.broken = False
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
