@@ -24,6 +24,9 @@ class Kernels(Protocol):
     invariant: bool
     """True when a row's result does not depend on the rows beside it."""
 
+    def pack(self, weight: Weight) -> Weight:
+        """The same matrix, in whatever memory or order the backend likes best; asked at loading."""
+
     def embed(self, tokens: Tensor, weight: Weight) -> Tensor:
         """Rows of the matrix, float32 [n, columns]."""
 

@@ -38,6 +38,10 @@ class TorchKernels:
     def __init__(self, invariant: bool = False) -> None:
         self.invariant = invariant
 
+    def pack(self, weight: Weight) -> Weight:
+        """See Kernels."""
+        return weight
+
     def embed(self, tokens: Tensor, weight: Weight) -> Tensor:
         """See Kernels."""
         return dequantise(reorder(weight, tokens))
