@@ -8,9 +8,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from agentmem.engine import arguments
 from agentmem.engine.server import serve
 from agentmem.errors import AgentMemError
 from agentmem.modelfiles.fetch import resolve
+
+GRACE_S = 2.0
+"""A run that stops its engine does not wait for long answers."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -23,9 +27,6 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--embedder", help="a known embedder's name or a sentence-transformers folder")
     top.add_argument("--host", default="127.0.0.1")
     top.add_argument("--port", type=int, default=0, help="0 (the default) takes a free one")
-    top.add_argument("--mode", default="bf16", help="weights and arithmetic: bf16 or fp32")
-    top.add_argument("--threads", type=int, help="CPU threads; all cores by default")
-    top.add_argument("--window", type=int, help="shorten the model's context window, in tokens")
     top.add_argument(
         "--alias", action="append", default=[], help="a further model name to answer to; * is any"
     )
@@ -39,6 +40,8 @@ def parser() -> argparse.ArgumentParser:
         "--ready-fd", type=int, help="descriptor for the ready line; stdout by default"
     )
     top.add_argument("--parent-pid", type=int, help="end when this process ends")
+    arguments.add_engine(top)
+    arguments.add_limits(top)
     return top
 
 
@@ -52,9 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             _path(args.embedder),
             args.host,
             args.port,
-            mode=args.mode,
-            threads=args.threads,
-            window=args.window,
+            engine=arguments.engine_options(args),
+            limits=arguments.limits(args, GRACE_S),
+            keys=arguments.keys(args),
+            session_dir=args.session_dir,
             ready_fd=args.ready_fd,
             parent_pid=args.parent_pid,
             aliases=frozenset(args.alias),

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +16,7 @@ from agentmem.engine.cputime import usable_cores
 from agentmem.engine.errors import EmbeddingStoppedError
 from agentmem.engine.models.bert import Bert, load_bert
 from agentmem.engine.request import TrafficClass
+from agentmem.engine.turns import Turns
 from agentmem.errors import DataError
 from agentmem.modelfiles.fetch import model_name, verify
 from agentmem.modelfiles.tokenizer import Tokenizer, load_tokenizer
@@ -25,23 +24,6 @@ from agentmem.modelfiles.tokenizer import Tokenizer, load_tokenizer
 BATCH_TOKENS: dict[TrafficClass, int] = {"interactive": 4096, "background": 1024}
 """Padded tokens of one forward pass: enough to keep cores busy, little enough for caches; in the
 background less, since an interactive request may wait for one to end."""
-
-
-class TakesTurns(Protocol):
-    """Lets one computation run at a time."""
-
-    def turn(self, traffic_class: TrafficClass) -> AbstractContextManager[Any]:
-        """Held while computing; entering waits."""
-
-
-class _Alone:
-    """Turns among the calls of one embedder."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-
-    def turn(self, traffic_class: TrafficClass) -> AbstractContextManager[Any]:
-        return self._lock
 
 
 class Embedder:
@@ -61,7 +43,7 @@ class Embedder:
         self.threads = torch.get_num_threads()
         self._model = model
         self._mean = mean
-        self.turns: TakesTurns = _Alone()
+        self.turns = Turns()
 
     @classmethod
     def load(cls, path: Path | str, threads: int | None = None) -> Embedder:

@@ -15,13 +15,16 @@ from typing import Self, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from agentmem.engine.api.beams import DEFAULT_MAX_TOKENS, BeamSearch
+from agentmem.engine.api.beams import BeamSearch
 from agentmem.engine.api.sampling import Choices
 from agentmem.engine.api.state import ChatModel
 from agentmem.engine.asking import Asked, Asker, Call, Chunks, Message, PromptChunk
-from agentmem.engine.core import EngineCore, Mode
+from agentmem.engine.checks import DEFAULT_MAX_TOKENS
+from agentmem.engine.core import EngineCore
 from agentmem.engine.embed import Embedder
 from agentmem.engine.generated import Answer, Generated, Piece, joined
+from agentmem.engine.kv.registry import SessionStats
+from agentmem.engine.options import EngineOptions
 from agentmem.engine.request import RequestRecord, TokenScores, TrafficClass
 from agentmem.engine.running import Running
 from agentmem.errors import EngineError, UsageError
@@ -46,20 +49,19 @@ class Engine:
         model: str | Path,
         *,
         embedder: str | Path | None = None,
-        mode: Mode = "bf16",
-        threads: int | None = None,
-        window: int | None = None,
-        cache_bytes: int = 1 << 30,
+        **options: Unpack[EngineOptions],
     ) -> Engine:
         """Load a fetched model by name, a GGUF file or a safetensors folder.
 
-        UsageError for options that cannot be, DataError for files that cannot be read.
+        The options are those of EngineCore.load; embeddings and steps take turns. UsageError for
+        options that cannot be, DataError for files that cannot be read.
         """
-        core = EngineCore.load(
-            resolve(model), mode=mode, threads=threads, window=window, cache_bytes=cache_bytes
-        )
+        core = EngineCore.load(resolve(model), **options)
+        found: Embedder | None = None
         try:
-            found = None if embedder is None else Embedder.load(resolve(embedder), threads)
+            if embedder is not None:
+                found = Embedder.load(resolve(embedder), options.get("threads"))
+                found.turns = core.turns
         except BaseException:
             core.close()
             raise
@@ -134,6 +136,14 @@ class Engine:
         if self.embedder is None:
             raise UsageError("no embedder: give one to Engine.load(..., embedder=...)")
         return self.embedder.embed(list(texts), traffic_class=traffic_class)
+
+    def sessions(self, tenant: str | None = None) -> list[SessionStats]:
+        """What is known of a tenant's sessions."""
+        return self.core.sessions(tenant)
+
+    def session(self, session_id: str, tenant: str | None = None) -> SessionStats | None:
+        """One session; None where the tenant has none of that id."""
+        return self.core.session(session_id, tenant)
 
     def drop_session(self, session_id: str, tenant: str | None = None) -> int:
         """Forget a session; gives the bytes freed, those that no other session shares."""

@@ -21,10 +21,11 @@ from aiohttp import web
 from agentmem.engine.api.app import build_app, drain
 from agentmem.engine.api.limits import Keys, Limits
 from agentmem.engine.api.state import ChatModel, EmbedModel, Served
+from agentmem.engine.options import EngineOptions
 from agentmem.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
-    from agentmem.engine.core import EngineCore, Mode
+    from agentmem.engine.core import EngineCore
     from agentmem.engine.embed import Embedder
 
 log = logging.getLogger(__name__)
@@ -39,9 +40,7 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 0,
     *,
-    mode: Mode = "bf16",
-    threads: int | None = None,
-    window: int | None = None,
+    engine: EngineOptions | None = None,
     ready_fd: int | None = None,
     parent_pid: int | None = None,
     aliases: frozenset[str] = frozenset(),
@@ -60,7 +59,9 @@ def serve(
     """
     if model_path is None and embedder_path is None:
         raise UsageError("nothing to serve: give a model, an embedder or both")
-    check_sizes(threads, window)
+    engine = engine or EngineOptions()
+    threads = engine.get("threads")
+    check_sizes(threads, engine.get("window"))
     limits = limits or Limits()
     check_limits(limits)
     if parent_pid is not None:
@@ -80,11 +81,15 @@ def serve(
             session_dir=session_dir,
         )
         if model_path is not None:
-            core = load_core(model_path, mode, threads, window)
+            core = load_core(model_path, engine)
             stack.callback(core.close)
             served.chat = ChatModel(core)
+            for note in core.notes:
+                log.warning("%s", note)
         if embedder_path is not None:
             embedder = load_embedder(embedder_path, threads)
+            if served.chat is not None:
+                embedder.turns = served.chat.core.turns
             served.embed = EmbedModel(embedder, truncate=truncate_embeddings)
             stack.callback(served.embed.close)
         asyncio.run(_run(served, listener, ready_fd))
@@ -121,11 +126,11 @@ def is_local(host: str) -> bool:
         return False
 
 
-def load_core(path: Path, mode: Mode, threads: int | None, window: int | None) -> EngineCore:
+def load_core(path: Path, engine: EngineOptions) -> EngineCore:
     """The generating model. Imports torch, which takes seconds: not before it is needed."""
     from agentmem.engine.core import EngineCore
 
-    return EngineCore.load(path, mode=mode, threads=threads, window=window)
+    return EngineCore.load(path, **engine)
 
 
 def load_embedder(path: Path, threads: int | None) -> Embedder:

@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from agentmem.engine.api.answers import Answer
-from agentmem.engine.api.beams import DEFAULT_MAX_TOKENS, Beam, BeamSearch
+from agentmem.engine.api.beams import Beam, BeamSearch
 from agentmem.engine.api.errors import ApiError, bad_request
 from agentmem.engine.api.fields import Fields
 from agentmem.engine.api.generation import Generation
@@ -18,6 +18,7 @@ from agentmem.engine.api.sampling import Choices
 from agentmem.engine.api.scores import ScoreLog, Style
 from agentmem.engine.api.state import ChatModel, Served
 from agentmem.engine.api.usage import usage
+from agentmem.engine.checks import DEFAULT_MAX_TOKENS
 from agentmem.engine.request import Delta, Request, TokenScores
 
 

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 
 from agentmem.engine.request import FinishReason, Request, Sampling, TokenScores
 
-DEFAULT_MAX_TOKENS = 256
-"""Length of an answer where the request states none."""
-
 
 @dataclass(frozen=True, slots=True)
 class Beam:

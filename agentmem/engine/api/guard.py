@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from agentmem.engine.api.errors import Handler
+from agentmem.engine.api.errors import ApiError, Handler
 from agentmem.engine.api.state import SERVED
 
 OPEN = frozenset({"/health", "/ready", "/metrics"})
@@ -30,5 +30,10 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         served.keys.check(request.headers)
     if request.method != "POST" or request.path not in WORK:
         return await handler(request)
-    with served.gate.place():
+    try:
+        place = served.gate.enter()
+    except ApiError as err:
+        served.meter.count("http_refusals_total", reason=err.code or "")
+        raise
+    with place:
         return await handler(request)

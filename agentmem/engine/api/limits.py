@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import hmac
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,9 +87,8 @@ class Gate:
         self.stopped = False
         """Calls in progress are being ended."""
 
-    @contextmanager
-    def place(self) -> Iterator[None]:
-        """Hold a place; ApiError 503 while the server ends, 429 when all are taken."""
+    def enter(self) -> AbstractContextManager[None]:
+        """A place to hold; ApiError 503 while the server ends, 429 when all are taken."""
         if self.draining:
             raise shutting_down()
         if self._most is not None and self.running >= self._most:
@@ -99,6 +98,10 @@ class Gate:
                 code="too_many_requests",
                 retry_after_s=RETRY_S,
             )
+        return self._place()
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
         self.running += 1
         try:
             yield

@@ -63,11 +63,6 @@ class Meter:
         self.count("request_success_total", finished_reason=reason)
         self.count("prompt_tokens_total", record.uncached_tokens + record.cached_tokens)
         self.count("generation_tokens_total", record.generated_tokens)
-        self.count("prefix_cache_queries_total", record.uncached_tokens + record.cached_tokens)
-        self.count("prefix_cache_hits_total", record.cached_tokens)
-        self.count("num_preemptions_total", record.preemptions)
-        self.count("spec_decode_num_draft_tokens_total", record.drafted_tokens)
-        self.count("spec_decode_num_accepted_tokens_total", record.accepted_tokens)
         seconds = {
             "time_to_first_token_seconds": record.ttft_s,
             "e2e_request_latency_seconds": record.queue_s + record.prefill_s + record.decode_s,
@@ -89,12 +84,11 @@ class Meter:
                 for name, histogram in self.histograms.items()
                 for line in _histogram(name, histogram, labels)
             ]
-        names: dict[str, list[str]] = {}
+        names: dict[str, list[tuple[float, Mapping[str, str]]]] = {}
         for (name, own), value in counters:
-            names.setdefault(name, []).append(sample(name, value, {**labels, **dict(own)}))
+            names.setdefault(name, []).append((value, {**labels, **dict(own)}))
         for name, samples in names.items():
-            told += [f"# HELP {PREFIX}{name} {HELP.get(name, 'Count.')}"]
-            told += [f"# TYPE {PREFIX}{name} counter", *samples]
+            told += family(name, "counter", HELP[name], samples)
         return told
 
 
@@ -102,11 +96,6 @@ HELP = {
     "request_success_total": "Engine requests that ended, by reason.",
     "prompt_tokens_total": "Prompt tokens, cached ones included.",
     "generation_tokens_total": "Generated tokens.",
-    "prefix_cache_queries_total": "Prompt tokens looked up in the cache.",
-    "prefix_cache_hits_total": "Prompt tokens that the cache had.",
-    "num_preemptions_total": "Times a request gave up its state for others.",
-    "spec_decode_num_draft_tokens_total": "Draft tokens tried.",
-    "spec_decode_num_accepted_tokens_total": "Draft tokens that held.",
     "time_to_first_token_seconds": "Arrival to first token.",
     "e2e_request_latency_seconds": "Arrival to end.",
     "request_queue_time_seconds": "Time spent waiting.",
@@ -114,14 +103,15 @@ HELP = {
     "request_decode_time_seconds": "Time spent generating.",
     "embedding_requests_total": "Embedding requests that ended.",
     "embedding_texts_total": "Texts embedded.",
-    "http_requests_total": "Answers given, by path and status.",
     "http_refusals_total": "Model calls refused by limits, by reason.",
 }
 
 
-def gauge(name: str, about: str, samples: Iterable[tuple[float, Mapping[str, str]]]) -> list[str]:
-    """Lines of a gauge."""
-    head = [f"# HELP {PREFIX}{name} {about}", f"# TYPE {PREFIX}{name} gauge"]
+def family(
+    name: str, kind: str, about: str, samples: Iterable[tuple[float, Mapping[str, str]]]
+) -> list[str]:
+    """Lines of one metric: what it is, and a sample for each set of labels."""
+    head = [f"# HELP {PREFIX}{name} {about}", f"# TYPE {PREFIX}{name} {kind}"]
     return head + [sample(name, value, labels) for value, labels in samples]
 
 

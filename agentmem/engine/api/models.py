@@ -80,7 +80,8 @@ def _entry(model: ChatModel | EmbedModel, kind: str, ours: dict[str, Any]) -> di
 
 def _chat_facts(model: ChatModel) -> dict[str, Any]:
     core = model.core
-    return {"weights": core.weights, "threads": core.threads, "arch": core.arch}
+    told = {"weights": core.weights, "threads": core.threads, "arch": core.arch}
+    return {**told, "kv": core.kv, "notes": list(core.notes)}
 
 
 def _embed_facts(model: EmbedModel) -> dict[str, Any]:

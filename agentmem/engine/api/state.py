@@ -99,6 +99,10 @@ class Served:
     def __post_init__(self) -> None:
         self.gate = Gate(self.limits.max_concurrency)
 
+    def only_chat(self) -> ChatModel:
+        """The generating model, where nothing names one; 404 without any."""
+        return self.chat_model(Fields({}))
+
     def chat_model(self, body: Fields) -> ChatModel:
         """The generating model, when the request names it; 404 otherwise."""
         return self._pick(body, self.chat, "chat")

@@ -9,7 +9,10 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from agentmem.engine.errors import EmbeddingStoppedError, RequestError
+from agentmem.engine.kv.registry import SessionStats
 from agentmem.engine.request import Delta, Request, RequestRecord, TokenScores
+from agentmem.engine.stats import EngineStats
+from agentmem.engine.turns import Turns
 
 BOS, EOS, TURN, TURN_END = 256, 257, 258, 259
 CONTROL = {BOS: "<bos>", EOS: "<eos>", TURN: "<turn>", TURN_END: "</turn>"}
@@ -61,6 +64,7 @@ class FakeCore:
 
     name, arch, mode, backend, threads, weights = "fake", "bytes", "fp32", "torch", 1, "0" * 64
     vocab_size = VOCAB
+    kv, notes = "fp32", ()
 
     def __init__(
         self,
@@ -77,6 +81,8 @@ class FakeCore:
         self.requests: list[Request] = []
         self.records: dict[str, RequestRecord] = {}
         self.steps = 0
+        self.turns = Turns()
+        self.known: dict[tuple[str | None, str], SessionStats] = {}
         self._cancelled: dict[str, threading.Event] = {}
 
     def submit(self, request: Request, on_delta, on_done) -> None:
@@ -91,6 +97,20 @@ class FakeCore:
         if known:
             known.set()
         return known is not None
+
+    def stats(self) -> EngineStats:
+        zero = {"interactive": 0, "background": 0}
+        running = {**zero, "interactive": len(self.requests) - len(self.records)}
+        return EngineStats(running, zero, zero, *[0] * 4, *[7] * 13, 0.5, 0, len(self.known))
+
+    def sessions(self, tenant: str | None = None) -> list[SessionStats]:
+        return [stats for (owner, _), stats in self.known.items() if owner == tenant]
+
+    def session(self, session_id: str, tenant: str | None = None) -> SessionStats | None:
+        return self.known.get((tenant, session_id))
+
+    def drop_session(self, session_id: str, tenant: str | None = None) -> int:
+        return self.known.pop((tenant, session_id)).bytes_unique
 
     def close(self) -> None:
         for event in self._cancelled.values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 
 import pytest
@@ -149,13 +150,17 @@ def test_nothing_in_a_body_breaks_the_server(start, path):
     whole = {"messages": MESSAGES, "input": "x", "tokens": [1], "token_ids": [1], "max_tokens": 20}
     if path == "/v1/completions":
         whole["prompt"] = "x"
+    connection = http.client.HTTPConnection(*server.address)  # one for all: it saves seconds
     for name in FIELDS:
         for value in NASTY:
             data = json.dumps({**whole, name: value}).replace("Infinity", "1e999").encode()
-            reply = server.post(path, data)
-            assert reply.status in (200, 400, 404), (name, value, reply)
+            connection.request("POST", path, data)
+            reply = connection.getresponse()
+            text = reply.read()
+            assert reply.status in (200, 400, 404), (name, value, text)
             if reply.status != 200:
-                assert reply.body["error"]["message"], (name, value)
+                assert json.loads(text)["error"]["message"], (name, value)
+    connection.close()
     assert server.get("/health").body["in_flight"] == 0
 
 
