@@ -1,0 +1,1 @@
+"""Parts of benchmarks/engine.py: processes for the engines, work items, rows, the screen."""
