@@ -52,9 +52,9 @@ class Library:
         key = chain.link(parent, part)
         holding.keys.append(key)
         for pool, table in zip(self._pools, holding.tables, strict=True):
-            if table[at] != NULL_BLOCK and pool.publish(table[at], key):
-                self._forget(self._index.add(key, parent, part))
-        self._tag_key(holding.session, key, now)
+            if table[at] != NULL_BLOCK:
+                self.show(pool, table[at], key, parent, part)
+        self.tag_key(holding.session, key, now)
 
     def publish_tail(self, holding: Holding, now: float) -> None:
         """Let a half-filled last block be found, unless what is cached covers it."""
@@ -63,19 +63,21 @@ class Library:
             return
         covered = self._index.partial(holding.parent, tail)
         if covered is not None and covered.tokens * chain.TOKEN_BYTES == len(tail):
-            self._tag_key(holding.session, covered.key, now)
+            self.tag_key(holding.session, covered.key, now)
             return
         key = chain.link(holding.parent, tail)
         for pool, table in zip(self._pools, holding.tables, strict=True):
-            if pool.publish(table[at], key):
-                self._forget(self._index.add(key, holding.parent, tail))
-        self._tag_key(holding.session, key, now)
+            self.show(pool, table[at], key, holding.parent, tail)
+        self.tag_key(holding.session, key, now)
 
-    def _forget(self, key: bytes | None) -> None:
-        for pool in self._pools:
-            block = None if key is None else pool.find(key)
-            if block is not None:
-                pool.forget(block)
+    def show(self, pool: BlockPool, block: int, key: bytes, parent: bytes, part: bytes) -> None:
+        """Let one block be found; a shorter end that it covers goes."""
+        covered = self._index.add(key, parent, part) if pool.publish(block, key) else None
+        if covered is None:
+            return
+        for other in self._pools:
+            if (found := other.find(covered)) is not None:
+                other.forget(found)
 
     def tag(self, pool: BlockPool, block: int | None, session: Session | None, now: float) -> None:
         """Note the use of a block that can be found by a session that lives."""
@@ -83,6 +85,7 @@ class Library:
         if session is not None and live and block is not None and pool.keys[block] is not None:
             pool.tag(block, session, now)
 
-    def _tag_key(self, session: Session | None, key: bytes, now: float) -> None:
+    def tag_key(self, session: Session | None, key: bytes, now: float) -> None:
+        """The same for whatever block each group has under the key."""
         for pool in self._pools:
             self.tag(pool, pool.find(key), session, now)

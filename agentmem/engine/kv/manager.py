@@ -70,6 +70,7 @@ class KVManager:
             PagedGroup(pool, block_size, spec.window)
             for pool, spec in zip(self.pools, groups, strict=True)
         )
+        self._windowed = not all(group.contiguous for group in self.groups)
         self.library = Library(self.groups, self.index, block_size)
         self.clock = clock
         self.lock = threading.RLock()
@@ -94,14 +95,22 @@ class KVManager:
             now = self.clock()
             keys, cached, tail = self.library.match(root, tokens) if reuse else ([], 0, b"")
             tables = [group.attach(keys, cached) for group in self.groups]
-            owner = None if session is None else self._enter(tenant, session, now)
+            owner = None if session is None else self.enter(tenant, session, now)
             for pool, table in zip(self.pools, tables, strict=True):
                 for block in table:
                     if block != NULL_BLOCK:
                         self.library.tag(pool, block, owner, now)
             full = cached // self.block_size
             return Holding(
-                root, owner, cached, cached, tables, keys[:full], tail, queried=len(tokens)
+                root,
+                owner,
+                cached,
+                cached,
+                tables,
+                keys[:full],
+                tail,
+                trimmed=cached,
+                queried=len(tokens),
             )
 
     def grow(self, holding: Holding, positions: int) -> bool:
@@ -114,11 +123,10 @@ class KVManager:
             now = self.clock()
             for group, table in zip(self.groups, holding.tables, strict=True):
                 group.trim(table, length, now)
+            holding.trimmed = length
             for group, table in zip(self.groups, holding.tables, strict=True):
                 if group.wanted(table, length, positions) > group.pool.available:
                     return False
-            if any(spec.window for spec in self.specs):
-                holding.trimmed = length
             for group, table in zip(self.groups, holding.tables, strict=True):
                 copy = group.extend(table, length, positions, now)
                 if copy is not None:
@@ -156,7 +164,7 @@ class KVManager:
         `grow` where a window has moved on since.
         """
         size = self.block_size
-        least = max(len(holding.keys) * size, holding.trimmed)
+        least = max(len(holding.keys) * size, holding.trimmed if self._windowed else 0)
         if not least <= length <= holding.length:
             raise ValueError(f"cannot rewind to {length} of {holding.length} positions")
         keep = -(-length // size)
@@ -187,6 +195,7 @@ class KVManager:
                 tables,
                 list(holding.keys),
                 holding.tail,
+                trimmed=holding.trimmed,
                 counted=True,
             )
 
@@ -286,6 +295,10 @@ class KVManager:
             known = self._registry.get(tenant, session_id)
             return None if known is None else known.stats(self._unix_offset_s)
 
+    def known(self, tenant: str | None, session_id: str) -> Session | None:
+        """The session itself; to be read and changed under `lock` only."""
+        return self._registry.get(tenant, session_id)
+
     def drop(self, tenant: str | None, session_id: str) -> int:
         """Forget a session and free what nobody else has; gives the bytes freed at once.
 
@@ -342,7 +355,7 @@ class KVManager:
                     pool.forget(block)
             table.clear()
 
-    def _enter(self, tenant: str | None, session_id: str, now: float) -> Session:
+    def enter(self, tenant: str | None, session_id: str, now: float) -> Session:
         """The session of a request that begins; one too many is forgotten."""
         session = self._registry.use(tenant, session_id, now)
         session.running += 1

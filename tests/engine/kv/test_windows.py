@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from agentmem.engine.kv import chain
 from agentmem.engine.kv.layout import NULL_BLOCK
 from agentmem.engine.kv.manager import KVManager
@@ -103,3 +105,16 @@ def test_windows_only() -> None:
     assert again.cached == 21
     kv.close(again)
     assert idle(kv)
+
+
+def test_nothing_is_rewound_to_where_the_window_has_moved_on() -> None:
+    kv = manager(None, 3, blocks=5)
+    held = run(kv, list(range(6)))
+    assert not kv.grow(held, 20), "no room, but what nobody sees is given back"
+    with pytest.raises(ValueError, match="rewind"):
+        kv.rewind(held, 5)
+    kv.close(held)
+    again = kv.open(list(range(7)), tenant=None, session=None)
+    assert again.cached == 6
+    with pytest.raises(ValueError, match="rewind"):
+        kv.rewind(again, 5)
