@@ -153,6 +153,10 @@ class Window:
     energy_scope: Literal["device", "package", "process", "host"] | None
     epoch: int = 0
     repeat: int = 0
+    worker_read_bytes: int | None = None
+    """Fetched from storage by the worker between the window's edges."""
+    worker_write_bytes: int | None = None
+    """Handed to storage by the worker between the window's edges."""
 
 
 @dataclass(frozen=True, slots=True)

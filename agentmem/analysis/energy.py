@@ -44,11 +44,14 @@ def energy_columns(windows: pd.DataFrame, band: Band | None, *, called: bool) ->
 
 
 def cpu_seconds(windows: pd.DataFrame, *, called: bool) -> float | None:
-    """CPU-seconds of worker and engine; None when the engine was called and its share is unknown.
+    """CPU-seconds of worker and engine; None as soon as one of them is unknown in a window (R2).
 
-    A window without a worker (the harness's own reference rows) counts the engine alone.
+    The harness's own reference rows have no worker, and an engine that was not called needs no
+    figure.
     """
     if windows.empty or (called and windows["engine_cpu_s"].isna().any()):
+        return None
+    if windows.loc[windows["bucket"] != "harness", "worker_cpu_s"].isna().any():
         return None
     both = windows[["worker_cpu_s", "engine_cpu_s"]]
     return float(both.sum().sum()) if both.notna().any(axis=None) else None

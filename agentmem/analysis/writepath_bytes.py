@@ -24,17 +24,29 @@ def bytes_on_disk(run: Run, system: str) -> tuple[float | None, float | None]:
 def bytes_written(run: Run, system: str) -> float | None:
     """Bytes that the worker handed to storage while constructing; None where it is not known.
 
-    From samples of a cumulative counter, read between the samples by straight lines: exact to what
-    was written within one sampling interval at either edge of a window. Unknown, therefore, for a
-    construction that lasted less than LEAST_INTERVALS of them.
+    Each window holds the growth of the kernel's counter between its edges. Where one lacks it (an
+    older run, or questions that overlapped the construction) the samples stand in.
     """
-    samples = run.samples[run.samples["role"] == f"worker:{system}"]
     windows = run.windows[
         run.windows["system"].eq(system)
         & run.windows["phase"].eq("construction")
         & run.windows["bucket"].eq("measured")
     ]
-    if samples.empty or windows.empty or samples["write_bytes"].isna().any():
+    if windows.empty:
+        return None
+    if windows["worker_write_bytes"].notna().all():
+        return float(windows["worker_write_bytes"].sum())
+    return _sampled(run, windows, system)
+
+
+def _sampled(run: Run, windows: pd.DataFrame, system: str) -> float | None:
+    """From samples of the same counter, read between the samples by straight lines.
+
+    Exact to what was written within one sampling interval at either edge of a window. Unknown,
+    therefore, for a construction that lasted less than LEAST_INTERVALS of them.
+    """
+    samples = run.samples[run.samples["role"] == f"worker:{system}"]
+    if samples.empty or samples["write_bytes"].isna().any():
         return None
     hz = float((run.manifest.get("profile") or {}).get("meters", {}).get("hz") or DEFAULT_HZ)
     if (windows["end_s"] - windows["start_s"]).sum() * hz < LEAST_INTERVALS:

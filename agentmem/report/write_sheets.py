@@ -37,7 +37,8 @@ def amplification(runs: Runs) -> Sheet:
         "Construction, measured calls only, per token of source as the workload's named tokenizer "
         "counts and per 1,000 characters, which no tokenizer changes. On disk: after "
         "construction, in brackets the store as it was opened. Written: what the worker handed to "
-        "storage while constructing, not the harness's snapshots.",
+        "storage while constructing, not the harness's snapshots; not known where its counters "
+        "cannot be read, and for short constructions that questions overlapped.",
         runs,
         write_path,
         [

@@ -124,7 +124,7 @@ class Drive:
             self.place.mark(self.ctx, "resumed", self.before.snapshot, kept)
         else:
             self.place.mark(self.ctx, "open")
-        with self.windows.window(Task(None, "setup", None)):
+        with self.windows.window(Task(None, "setup", None), starts_worker=True):
             self.seat.start()
         if self.seat.overlaps:
             # From here on only what names its operation is attributed: nothing else could be.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from agentmem.meters.base import ProcessReading, spent
+from agentmem.meters.base import Number, ProcessReading, spent
 from agentmem.records import Bucket, Phase, Window
 from agentmem.runner.context import Context, Place
 
@@ -72,13 +72,23 @@ def write_window(
             energy_scope=ctx.energy.scope,
             epoch=place.epoch,
             repeat=place.repeat,
+            worker_read_bytes=_grown(worker.read_bytes),
+            worker_write_bytes=_grown(worker.write_bytes),
         )
     )
 
 
-def _grown(used_s: float | None) -> float | None:
+def _grown(used: Number | None) -> Number | None:
     """A counter that fell is another process's, started in between: unknown."""
-    return None if used_s is None or used_s < 0 else used_s
+    return None if used is None or used < 0 else used
+
+
+def before_start(first: Reading) -> Reading:
+    """A reading taken before the scope's worker was there: all that it will show is its own."""
+    if first.worker is not None:
+        return first
+    nothing = ProcessReading(0.0, 0.0, 0, None, 0, 0, None, processes=0)
+    return replace(first, worker=nothing)
 
 
 _BLIND = Reading(0.0, None, None, None, None)

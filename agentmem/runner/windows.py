@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from agentmem.runner.context import Context, Place
-from agentmem.runner.readings import Reading, Task, read, wait_quiet, write_window
+from agentmem.runner.readings import Reading, Task, before_start, read, wait_quiet, write_window
 
 
 @dataclass(slots=True)
@@ -54,16 +54,24 @@ class Windows:
 
     @contextmanager
     def window(
-        self, task: Task, quiet_s: float = 0.0, operation: str | None = None
+        self,
+        task: Task,
+        quiet_s: float = 0.0,
+        operation: str | None = None,
+        *,
+        starts_worker: bool = False,
     ) -> Iterator[None]:
         """Book all calls of the scope, or of one operation of it, to `task`, and time the work.
 
         Closes when nothing is in flight and `quiet_s` have passed without a request; the interval
         itself is recorded as quiet, not as work. The row is written also when the body raises.
+        With `starts_worker` the worker is born inside, and all that it used until the end counts.
         """
         ctx, place, me = self.ctx, self.place, Member()
         ctx.gateway.set_phase(place.scope, task.phase, task.bucket, task.unit, operation)
         first = last = read(ctx, place)
+        if starts_worker:
+            first = before_start(first)
         waited_s = 0.0
         try:
             with self.joined(me):

@@ -20,6 +20,8 @@ from agentmem.analysis.load import Run
 from agentmem.analysis.settle import settle
 from agentmem.analysis.stats import logical_calls, percentile, union_seconds, wilson
 from agentmem.records import Call, Query, Row, TokenSum, Window
+from agentmem.report.inert import cells
+from agentmem.report.sheets import phases
 from tests.analysis.build_run import Doctor, build_rows, write_run
 from tests.analysis.synth import begin_of, moved, new_call
 
@@ -155,6 +157,25 @@ def test_unknown_engine_time_leaves_energy_unknown(tmp_path: Path) -> None:
     assert row["energy_source"] == "none" and pd.isna(row["energy_j"])
     # BM25 calls no model while building: its worker's CPU time is the whole of it.
     assert phase_row(found, "bm25", "construction")["energy_source"] == "modelled"
+
+
+def test_unknown_worker_time_leaves_energy_unknown_and_not_zero(tmp_path: Path) -> None:
+    """A set-up whose worker was not there at its beginning, and an engine that did nothing."""
+
+    def with_setup(rows: list[Row]) -> list[Row]:
+        one = next(r for r in rows if isinstance(r, Window) and r.system == "bm25")
+        blind = replace(one, phase=None, bucket="setup", worker_cpu_s=None, engine_cpu_s=0.0)
+        return [blind, *rows]
+
+    found = agentmem.load(write_run(tmp_path, with_setup))
+    setup = found.phases[found.phases["bucket"] == "setup"].iloc[0]
+    names = ("cpu_s", "energy_j", "modelled_low_j", "modelled_mid_j", "modelled_high_j")
+    assert all(pd.isna(setup[name]) for name in names) and setup["energy_source"] == "none"
+    (line,) = [r for r in cells(phases([("r", found)]).frame).to_dict("records")
+               if r["bucket"] == "setup"]  # fmt: skip
+    assert all(pd.isna(line[name]) for name in names)
+    harness = phase_row(found, "oracle_evidence", "generation", "harness")
+    assert harness["energy_source"] == "modelled", "a reference has no worker to be unknown"
 
 
 def test_no_correct_answer_has_no_energy_per_answer(tmp_path: Path) -> None:

@@ -108,6 +108,24 @@ def test_a_process_that_does_not_tell_leaves_bytes_unknown(tmp_path: Path) -> No
     assert pd.isna(row_for(silent, "mem0")["written_bytes"])
 
 
+def test_windows_that_hold_the_bytes_are_exact_however_short(tmp_path: Path) -> None:
+    def counted(row: Row) -> Row:
+        short = isinstance(row, Window) and row.system == "bm25" and row.phase == "construction"
+        return replace(known_bytes(row), worker_write_bytes=4096) if short else known_bytes(row)
+
+    row = row_for(rewritten(tmp_path, counted), "bm25")
+    assert row["written_bytes"] == 4 * 4096
+    assert row["written_per_source_byte"] == pytest.approx(4 * 4096 / SOURCE_BYTES)
+
+
+def test_every_column_of_the_write_path_is_explained(run: Run) -> None:
+    page = Path(__file__).parents[2] / "docs" / "validity.md"
+    text = page.read_text(encoding="utf-8")
+    plain = ("system", "title", "units", "questions", "tokens_missing", "construction_s")
+    for column in (c for c in write_path(run) if c not in plain):
+        assert f"`{column}`" in text, column
+
+
 def test_amortised_cost(run: Run) -> None:
     row = row_for(run, "mem0")
     built = run.phases[run.phases["system"].eq("mem0") & run.phases["phase"].eq("construction")]

@@ -11,7 +11,8 @@ import pytest
 from agentmem import profile
 from agentmem.analysis.checks import check_run
 from agentmem.analysis.equal import differences
-from agentmem.analysis.load import load
+from agentmem.analysis.load import Run, load
+from agentmem.analysis.writepath import write_path
 from agentmem.errors import EngineError, UsageError
 from agentmem.profile import Profile
 from agentmem.runner.progress import Silent
@@ -36,6 +37,22 @@ def test_a_run_is_complete_and_on_the_bill(
     assert not result.failures["kind"].tolist()
     probes = 2  # one embedding for the width, one chat to warm up: sent past the meter
     assert len(result.calls) == len(fake.bill.of()) - probes
+    _meters_saw_the_workers(result)
+
+
+def _meters_saw_the_workers(result: Run) -> None:
+    """A set-up's CPU time is its worker's life so far; bytes are known however short the work."""
+    spans = result.windows[result.windows["bucket"] != "harness"]
+    setup, work = spans[spans["bucket"] == "setup"], spans[spans["bucket"] == "measured"]
+    assert len(setup) == 3 and (setup["worker_cpu_s"] > 0.01).all()
+    assert work["worker_write_bytes"].notna().all()
+    told = write_path(result).set_index("system")
+    built = result.phases[result.phases["phase"] == "construction"]
+    assert (built["wall_s"] < 2.0).any(), "some were shorter than the sampler could tell"
+    by_window = work[work["phase"] == "construction"].groupby("system")["worker_write_bytes"].sum()
+    assert (told["written_bytes"] == by_window[told.index].astype(float)).all()
+    charged = result.phases[(result.phases["bucket"] == "setup")]
+    assert (charged["cpu_s"] > 0.01).all() and (charged["energy_j"] > 0.02).all()
 
 
 def test_the_same_command_shows_a_finished_run_again(
