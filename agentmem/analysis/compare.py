@@ -9,10 +9,11 @@ from typing import Any
 
 from agentmem.analysis.compare_facts import SPOILS, Differing, differing, sampling
 from agentmem.analysis.compare_metrics import MARGINS, METRICS, Group, Metric
-from agentmem.analysis.compare_pairs import Table, Values, averaged, rounds, values
+from agentmem.analysis.compare_pairs import Table, Values, averaged, values
 from agentmem.analysis.compare_verdict import Judged, Pairs, Terms, barred, judge
 from agentmem.analysis.energy import Band
 from agentmem.analysis.load import Run
+from agentmem.analysis.repeats import rounds
 from agentmem.analysis.tables import title
 
 

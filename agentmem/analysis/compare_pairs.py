@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -36,21 +36,6 @@ class Values:
 
 Table = Mapping[str, Values]
 """All quantities of a system by `Metric.key`, those that it does not have left out."""
-
-
-def rounds(run: Run) -> list[Run]:
-    """A run that went round several times as so many runs; repeats of one are never pairs."""
-    numbers = sorted({int(r) for r in run.windows["repeat"].dropna()} or {0})
-    return [_round(run, number) for number in numbers] if len(numbers) > 1 else [run]
-
-
-def _round(run: Run, number: int) -> Run:
-    names = ("calls", "windows", "units", "queries", "footprints")
-    # Scores are made from the queries, row by row.
-    scores = run.scores[run.queries["repeat"].eq(number)]
-    tables = {name: getattr(run, name) for name in names}
-    mine = {name: table[table["repeat"].eq(number)] for name, table in tables.items()}
-    return replace(run, scores=scores, **mine)
 
 
 def values(run: Run) -> dict[str, Table]:

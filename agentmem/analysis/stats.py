@@ -42,7 +42,7 @@ def union_seconds(starts: pd.Series[Any], ends: pd.Series[Any]) -> float:
     return covered
 
 
-def wilson(hits: int, n: int, z: float = 1.96) -> tuple[float, float] | None:
+def wilson(hits: float, n: int, z: float = 1.96) -> tuple[float, float] | None:
     """95 % interval of a share by Wilson's score, None for no trials."""
     if not n:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -64,12 +65,12 @@ def end_to_end(run: Run) -> pd.DataFrame:
 
 def _row(run: Run, system: str) -> dict[str, Any]:
     mine = run.phases["system"].eq(system) & run.phases["bucket"].isin(BILL)
-    return (
+    row = (
         {"system": system, "title": title(run, system), "reference": system in REFERENCES}
         | quality(run.scores[run.scores["system"] == system])
         | _cost(run.phases[mine])
-        | _per_correct(run, system)
     )
+    return row | joules_per_correct(row)
 
 
 def quality(scores: pd.DataFrame) -> dict[str, Any]:
@@ -138,15 +139,11 @@ def joules(phases: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _per_correct(run: Run, system: str) -> dict[str, Any]:
+def joules_per_correct(row: Mapping[Any, Any]) -> dict[str, float | None]:
     """Joules per correct answer; None when nothing was right, for then there is no such figure."""
-    correct = int(run.scores[run.scores["system"] == system]["correct"].sum())
-    mine = run.phases["system"].eq(system) & run.phases["bucket"].isin(BILL)
-    energy = joules(run.phases[mine])
-    names = {"energy_j": "", "energy_low_j": "_low", "energy_high_j": "_high"}
+    correct, names = row["correct"], ("", "_low", "_high")
+    spent = {name: row[f"energy{name}_j"] for name in names}
     return {
-        f"j_per_correct{suffix}": energy[name] / correct
-        if correct and energy[name] is not None
-        else None
-        for name, suffix in names.items()
+        f"j_per_correct{name}": joules / correct if correct and joules is not None else None
+        for name, joules in spent.items()
     }

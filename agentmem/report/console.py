@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import pandas as pd
 from rich.console import Group as Lines
 from rich.console import RenderableType
 from rich.padding import Padding
@@ -14,12 +15,14 @@ from agentmem.analysis import breakdown, tables
 from agentmem.analysis.breakdown import phase_value
 from agentmem.analysis.conserve import Conservation, conservation, unattributed, unattributed_line
 from agentmem.analysis.load import Run
+from agentmem.analysis.repeats import mean_end_to_end, mean_of, rounds
 from agentmem.records import PHASES
 from agentmem.report import format as fmt
 from agentmem.report import notices, words
 from agentmem.report.blocks import Blocks, Group
 
 Entries = list[dict[str, Any]]
+Runs = Sequence[Run]
 MAX_FINDINGS = 12
 
 LEGEND = (
@@ -32,42 +35,69 @@ MODELLED = "energy: modelled from CPU-s, low – high; no order inside the band 
 
 def summary(run: Run) -> RenderableType:
     """Readable from 80 columns on: figures by system, findings, the proof of the sums."""
-    entries: Entries = tables.end_to_end(run).to_dict("records")  # type: ignore[assignment]
+    parts = rounds(run)
+    entries: Entries = mean_end_to_end(run).to_dict("records")  # type: ignore[assignment]
     modelled = any(row["energy_source"] == "modelled" for row in entries)
     legend = LEGEND.format(energy=MODELLED if modelled else "")
+    said = f"means of one of {len(parts)} repeats, lowest – highest at the end · "
     return Lines(
         Text(str(run.name), style="bold"),
         Text(words.headline(run), style="dim"),
         Text(),
-        _systems(run, entries),
+        _systems(run, parts, entries),
         Text(),
-        Text(legend, style="dim"),
+        Text((said if len(parts) > 1 else "") + legend, style="dim"),
         *_findings(run),
         Text(),
         *_books(run),
     )
 
 
-def _systems(run: Run, entries: Entries) -> Blocks:
-    times: Entries = breakdown.phase_times(run).to_dict("records")  # type: ignore[assignment]
+def _systems(run: Run, parts: Runs, entries: Entries) -> Blocks:
+    times: Entries = mean_of(run, breakdown.phase_times).to_dict("records")  # type: ignore[assignment]
     return Blocks(
         names=tuple(str(row["title"]) for row in entries),
         styles=tuple("italic bright_black" if row["reference"] else "" for row in entries),
         groups=(
             _answers(entries),
             _seconds(entries, times),
-            _tokens(run, entries),
+            _tokens(parts, entries),
             _calls(entries),
             _cost(entries),
-            _memory(run, entries),
+            _memory(parts, entries),
+            *([_spread(parts, entries)] if len(parts) > 1 else []),
         ),
     )
+
+
+def _mine(parts: Runs, system: str) -> Runs:
+    """The rounds that a system took part in: references are asked in the first only."""
+    return [part for part in parts if system in set(part.phases["system"])] or parts[:1]
+
+
+def _spread(parts: Runs, entries: Entries) -> Group:
+    """Lowest and highest of the repeats."""
+    tables_of: list[Entries] = [tables.end_to_end(part).to_dict("records") for part in parts]  # type: ignore[misc]
+
+    def span(system: str, key: str, form: Callable[[Any], str]) -> str:
+        found = [fmt.known(r[key]) for rows in tables_of for r in rows if r["system"] == system]
+        known = [value for value in found if value is not None]
+        whole = len(known) == len(found) > 1
+        return f"{form(min(known))} – {form(max(known))}" if whole else fmt.UNKNOWN
+
+    columns: dict[str, tuple[str, Callable[[Any], str]]] = {
+        "right": ("correct", fmt.count),
+        "whole": ("wall_s", fmt.seconds),
+        "CPU-s": ("cpu_s", fmt.short),
+    }
+    cells = (tuple(span(row["system"], *c) for c in columns.values()) for row in entries)
+    return Group(f"of {len(parts)} repeats", tuple(columns), tuple(cells))
 
 
 def _answers(entries: Entries) -> Group:
     cells = (
         (
-            f"{row['correct']} of {row['questions']}",
+            f"{fmt.mean(row['correct'])} of {row['questions']}",
             fmt.percent(row["recall_ids"]),
             fmt.percent(row["recall_text"]),
         )
@@ -89,36 +119,33 @@ def _seconds(entries: Entries, times: Entries) -> Group:
     return Group("time", ("build", "retrieve/q", "answer/q", "whole"), tuple(cells))
 
 
-def _tokens(run: Run, entries: Entries) -> Group:
+def _tokens(parts: Runs, entries: Entries) -> Group:
     """LLM tokens read and written per phase; "≥" where an attempt did not report its own."""
+    names = ("input_tokens", "output_tokens")
     cells = (
         (
-            *(_spent(run, row["system"], p, ("input_tokens", "output_tokens")) for p in PHASES),
-            _embedded(run, row["system"]),
+            *(_spent(parts, row["system"], (p,), names) for p in PHASES),
+            _spent(parts, row["system"], PHASES, ("embed_tokens",)),
         )
         for row in entries
     )
     return Group("LLM tokens", ("build", "retrieve", "answer", "embedded"), tuple(cells))
 
 
-def _spent(run: Run, system: str, phase: str, columns: tuple[str, ...]) -> str:
-    missing = sum(phase_value(run, system, phase, f"{c}_missing") for c in columns)
-    total = sum(phase_value(run, system, phase, c) for c in columns)
-    return ("≥ " if missing else "") + fmt.count(total)
-
-
-def _embedded(run: Run, system: str) -> str:
-    total = sum(phase_value(run, system, p, "embed_tokens") for p in PHASES)
-    missing = sum(phase_value(run, system, p, "embed_tokens_missing") for p in PHASES)
-    return ("≥ " if missing else "") + fmt.count(total)
+def _spent(parts: Runs, system: str, phases: tuple[str, ...], columns: tuple[str, ...]) -> str:
+    mine = _mine(parts, system)
+    keys = [(part, phase, c) for part in mine for phase in phases for c in columns]
+    missing = sum(phase_value(part, system, phase, f"{c}_missing") for part, phase, c in keys)
+    total = sum(phase_value(part, system, phase, c) for part, phase, c in keys)
+    return ("≥ " if missing else "") + fmt.mean(total / len(mine))
 
 
 def _calls(entries: Entries) -> Group:
     cells = (
         (
-            fmt.count(row["chat_calls"]),
-            fmt.count(row["embed_calls"]),
-            fmt.count(row["failed_calls"]),
+            fmt.mean(row["chat_calls"]),
+            fmt.mean(row["embed_calls"]),
+            fmt.mean(row["failed_calls"]),
         )
         for row in entries
     )
@@ -137,23 +164,24 @@ def _energy(row: dict[str, Any]) -> str:
     )
 
 
-def _memory(run: Run, entries: Entries) -> Group:
-    sizes = run.footprints[run.footprints["at"] == "constructed"]
-    cells = []
-    for row in entries:
-        units = run.units[run.units["system"] == row["system"]]
-        size = sizes[sizes["system"] == row["system"]]["size_bytes"]
-        failures = int((run.failures["system"] == row["system"]).sum())
-        built = len(units) > 0
-        cells.append(
-            (
-                fmt.count(units["added"].sum()) if built else fmt.UNKNOWN,
-                fmt.count(units["lost"].sum()) if built else fmt.UNKNOWN,
-                fmt.size(size.sum()) if len(size) else fmt.UNKNOWN,
-                fmt.count(failures),
-            )
-        )
+def _memory(parts: Runs, entries: Entries) -> Group:
+    cells = [_kept(_mine(parts, row["system"]), row["system"]) for row in entries]
     return Group("memory", ("added", "lost", "on disk", "failures"), tuple(cells))
+
+
+def _kept(parts: Runs, system: str) -> tuple[str, ...]:
+    """What one round stored, lost, left on disk and failed at, on average."""
+    units = pd.concat([p.units[p.units["system"] == system] for p in parts])
+    sizes = pd.concat([p.footprints[p.footprints["system"] == system] for p in parts])
+    size = sizes[sizes["at"] == "constructed"]["size_bytes"]
+    failures = sum(int((p.failures["system"] == system).sum()) for p in parts)
+    counts = (units["added"].sum(), units["lost"].sum()) if len(units) else (None, None)
+    n = len(parts)
+    return (
+        *(fmt.UNKNOWN if c is None else fmt.mean(c / n) for c in counts),
+        fmt.size(size.sum() / n) if len(size) else fmt.UNKNOWN,
+        fmt.mean(failures / n),
+    )
 
 
 def _findings(run: Run) -> Iterator[RenderableType]:
@@ -181,8 +209,10 @@ def _books(run: Run) -> Iterator[RenderableType]:
     lines = conservation(run.phases, run.journal)
     late = unattributed(run.phases)["attempts"]
     whole = all(line.holds for line in lines)
+    n = len(rounds(run))
+    of = f" of all {n} repeats" if n > 1 else ""
     yield Text(
-        "Accounts: every phase and bucket, against the journal counted row by row",
+        f"Accounts{of}: every phase and bucket, against the journal counted row by row",
         style="bold" if whole else "bold red",
     )
     yield _account(lines)

@@ -9,6 +9,7 @@ from typing import Any
 from agentmem.analysis import tables
 from agentmem.analysis.conserve import Conservation, conservation, unattributed_line
 from agentmem.analysis.load import Run
+from agentmem.analysis.repeats import mean_end_to_end
 from agentmem.report import format as fmt
 from agentmem.report import notices, sheets, words
 from agentmem.report.answers import Asked, asked
@@ -80,7 +81,7 @@ def labels(runs: Sequence[Run]) -> list[str]:
 
 
 def _one(label: str, run: Run) -> RunContent:
-    t3: list[dict[str, Any]] = tables.end_to_end(run).to_dict("records")  # type: ignore[assignment]
+    t3: list[dict[str, Any]] = mean_end_to_end(run).to_dict("records")  # type: ignore[assignment]
     return RunContent(
         label=label,
         run=run,

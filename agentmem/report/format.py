@@ -28,6 +28,12 @@ def short(value: Any) -> str:
     return f"{number:,.0f}" if abs(number) >= 100 else f"{number:.3g}"
 
 
+def mean(value: Any) -> str:
+    """A mean of counts: whole where it is, else three digits, so that 0.5 is not printed as 0."""
+    number = known(value)
+    return count(value) if number is None or number.is_integer() else short(value)
+
+
 def percent(value: Any) -> str:
     number = known(value)
     return UNKNOWN if number is None else f"{100 * number:.0f} %"

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from agentmem.analysis.load import Run
+from agentmem.analysis.repeats import rounds
 from agentmem.analysis.tables import REFERENCE_TITLES
 from agentmem.report import format as fmt
 
@@ -55,26 +56,51 @@ def sheet(
     runs: Sequence[tuple[str, Run]],
     table: Callable[[Run], pd.DataFrame],
     columns: Sequence[Column],
+    *,
+    whole: bool = False,
 ) -> Sheet:
-    """Table over one or several runs; with several, a column says which run a row is of."""
-    several = len(runs) > 1
-    frames = [table(run) for _, run in runs]
-    if several:
+    """Table over one or several runs; with several, a column says which run a row is of.
+
+    A run that went round several times has rows of each repeat, told apart by a column, unless the
+    table is about the run as a `whole`.
+    """
+    frames = [_by_repeat(run, table, whole) for _, run in runs]
+    more = []
+    if len(runs) > 1:
         for (label, _), frame in zip(runs, frames, strict=True):
             frame.insert(0, "run", label)
         letters = {label: fmt.letter(i) for i, (label, _) in enumerate(runs)}
-        which = Column("run", lambda row: letters[row["run"]], False)
-        columns = [columns[0], which, *columns[1:]]
+        more = [Column("run", lambda row: letters[row["run"]], False)]
+    if any(REPEAT in frame for frame in frames):
+        more.append(column("repeat", REPEAT))
+    columns = [columns[0], *more, *columns[1:]]
     filled = [frame for frame in frames if len(frame)] or frames[:1]
-    whole = pd.concat(filled, ignore_index=True)
-    records = whole.to_dict("records")
+    joined = pd.concat(filled, ignore_index=True)
+    records = joined.to_dict("records")
     return Sheet(
         key,
         heading,
         note,
-        whole,
+        joined,
         tuple(columns),
         tuple(tuple(c.cell(row) for c in columns) for row in records),  # type: ignore[arg-type]
         tuple(row.get("system") in REFERENCE_NAMES for row in records),
         tuple(row.get("system") for row in records),
     )
+
+
+REPEAT = "repeat"
+"""Column of a sheet's frame: which time round a row is of, from 1; only where there are several."""
+
+
+def _by_repeat(run: Run, table: Callable[[Run], pd.DataFrame], whole: bool) -> pd.DataFrame:
+    """The table of each round below that of the one before, then the rows of a system together."""
+    parts = (run,) if whole else rounds(run)
+    frames = [table(part) for part in parts]
+    if len(parts) == 1:
+        return frames[0]
+    for number, frame in enumerate(frames, start=1):
+        frame.insert(0, REPEAT, number)
+    joined = pd.concat([f for f in frames if len(f)] or frames[:1], ignore_index=True)
+    rank = {name: i for i, name in enumerate(dict.fromkeys(joined["system"]))}
+    return joined.sort_values("system", key=lambda s: s.map(rank), kind="stable")

@@ -309,6 +309,7 @@ def taxonomy(runs: Runs) -> Sheet:
         runs[:1] if len({tuple(r.systems) for _, r in runs}) == 1 else runs,
         tables.taxonomy,
         [PLAIN, *(column(name, name, fmt.text) for name in names)],
+        whole=True,
     )
 
 

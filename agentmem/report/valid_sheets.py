@@ -86,6 +86,7 @@ def _rules(key: str, heading: str, note: str, runs: Runs, examine: Any, no: str)
             Column("verdict", verdict, False),
             column("examined", "detail", fmt.text),
         ],
+        whole=True,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from agentmem.analysis.breakdown import construction
 from agentmem.analysis.load import REFERENCES, Run
+from agentmem.analysis.repeats import rounds
 from agentmem.analysis.validity_energy import energy_order
 from agentmem.report import format as fmt
 
@@ -33,8 +34,19 @@ def reading(run: Run, t3: Rows) -> tuple[str, ...]:
     own = [r for r in t3 if not r["reference"] and r["questions"]]
     if not own:
         return ("No system answered a question.",)
-    sentences = [_best(own), _references(t3), _spread(own), _write_heavy(run, own)]
+    sentences = [repeated(run), _best(own), _references(t3), _spread(own), _write_heavy(run, own)]
     return tuple(s for s in sentences if s)
+
+
+def repeated(run: Run) -> str:
+    """Says of a run that went round several times how its figures are to be read."""
+    n = len(rounds(run))
+    if n == 1:
+        return ""
+    return (
+        f"Every system ran {n} times: figures in these sentences are means of one repeat, and "
+        "tables have a row for each."
+    )
 
 
 def _best(own: Rows) -> str:
@@ -43,10 +55,10 @@ def _best(own: Rows) -> str:
     n = own[0]["questions"]
     if not top:
         return f"No system got any of the {n} questions right."
-    return f"Most answers right: {names} with {top} of {n}.{_apart(own, top)}"
+    return f"Most answers right: {names} with {fmt.mean(top)} of {n}.{_apart(own, top)}"
 
 
-def _apart(own: Rows, top: int) -> str:
+def _apart(own: Rows, top: float) -> str:
     """A caution when the intervals of best and worst overlap."""
     best = next(r for r in own if r["correct"] == top)
     worst = min(own, key=lambda r: r["correct"])
@@ -124,6 +136,7 @@ def facts(run: Run) -> tuple[tuple[str, str], ...]:
         "caches": _caches(run),
         "machine": ", ".join(f for f in (_fact(k, v) for k, v in machine.items()) if f),
         "order of systems": ", ".join(manifest.get("order") or ()),
+        "repeats": n if (n := len(rounds(run))) > 1 else None,
     }
     return tuple((name, str(value)) for name, value in pairs.items() if value)
 

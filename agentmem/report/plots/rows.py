@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -10,6 +10,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from agentmem.report.content import Content
 from agentmem.report.format import known
+from agentmem.report.sheet import REPEAT
 
 LOG_RATIO = 30.0
 """Values further apart than this get a logarithmic axis, and points in place of bars."""
@@ -17,13 +18,19 @@ LOG_RATIO = 30.0
 
 def records(content: Content, key: str) -> list[dict[str, Any]]:
     """Rows of a sheet with a printable label and the system's colour."""
-    several = len(content.runs) > 1
     rows: list[dict[str, Any]] = content.sheet(key).frame.to_dict("records")  # type: ignore[assignment]
     for row in rows:
-        run = content.letters.get(str(row.get("run")), "")
-        row["label"] = f"{row['title']} · {run}" if several else str(row["title"])
+        row["label"] = label(content, row, str(row["title"]))
         row["colour"] = content.colours.get(row["system"], "#777777")
     return rows
+
+
+def label(content: Content, row: Mapping[Any, Any], name: str) -> str:
+    """`name` with the repeat and the run that a row is of, where there are several."""
+    repeat = known(row.get(REPEAT))
+    name = name if repeat is None else f"{name} ({repeat:.0f})"
+    run = content.letters.get(str(row.get("run")), "")
+    return f"{name} · {run}" if len(content.runs) > 1 else name
 
 
 def label_rows(axes: Axes, labels: Sequence[str], first: bool = True) -> None:

@@ -9,35 +9,46 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter
 
 from agentmem.analysis.breakdown import phase_value
+from agentmem.analysis.load import Run
+from agentmem.analysis.repeats import rounds
 from agentmem.analysis.tables import title
 from agentmem.records import PHASES
 from agentmem.report import format as fmt
 from agentmem.report.content import Content
-from agentmem.report.plots.rows import beside, label_rows
+from agentmem.report.plots.rows import beside, label, label_rows
+from agentmem.report.sheet import REPEAT
 from agentmem.report.style import EMBED_COLOUR, PHASE_COLOURS
 
 WRITTEN_ALPHA = 0.5
 
 
 def _rows(content: Content) -> list[dict[str, Any]]:
-    several = len(content.runs) > 1
-    rows = []
-    for label, run in content.labelled:
-        for system in run.systems:
-            parts = [
-                (phase, column, phase_value(run, system, phase, column))
-                for phase in PHASES
-                for column in ("input_tokens", "output_tokens")
-            ]
-            embed = sum(phase_value(run, system, phase, "embed_tokens") for phase in PHASES)
-            name = title(run, system)
-            rows.append(
-                {
-                    "label": f"{name} · {content.letters[label]}" if several else name,
-                    "parts": [*parts, ("embedding", "embed_tokens", embed)],
-                }
-            )
-    return rows
+    return [
+        {
+            "label": label(content, {"run": run_label, REPEAT: number}, title(part, system)),
+            "parts": _parts(part, system),
+        }
+        for run_label, run in content.labelled
+        for system in run.systems
+        for number, part in _numbered(run)
+        if system in part.systems
+    ]
+
+
+def _numbered(run: Run) -> list[tuple[int | None, Run]]:
+    """A run's rounds from 1; without a number where there is only one."""
+    parts = rounds(run)
+    return list(enumerate(parts, start=1)) if len(parts) > 1 else [(None, run)]
+
+
+def _parts(run: Run, system: str) -> list[tuple[str, str, float]]:
+    parts = [
+        (phase, column, phase_value(run, system, phase, column))
+        for phase in PHASES
+        for column in ("input_tokens", "output_tokens")
+    ]
+    embed = sum(phase_value(run, system, phase, "embed_tokens") for phase in PHASES)
+    return [*parts, ("embedding", "embed_tokens", embed)]
 
 
 def draw(figure: Figure, content: Content, theme: dict[str, str]) -> None:

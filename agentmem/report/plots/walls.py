@@ -13,7 +13,7 @@ from agentmem.analysis.breakdown import STATES
 from agentmem.records import PHASES
 from agentmem.report import format as fmt
 from agentmem.report.content import Content
-from agentmem.report.plots.rows import beside, label_rows
+from agentmem.report.plots.rows import beside, label, label_rows
 from agentmem.report.sheets import STATE_NAMES
 from agentmem.report.style import STATE_COLOURS
 
@@ -51,8 +51,7 @@ def _bar(axes: Axes, y: int, row: dict[Any, Any] | None) -> None:
 
 
 def _label(content: Content, row: dict[Any, Any]) -> str:
-    run = content.letters.get(str(row.get("run")), "")
-    return f"{row['system']} · {run}" if len(content.runs) > 1 else str(row["system"])
+    return label(content, row, str(row["system"]))
 
 
 def caption(content: Content) -> str:
