@@ -123,13 +123,15 @@ def timeouts(run: Run) -> Found:
 
 def alone(run: Run) -> Found:
     """V9: the machine had little else to do, by the limit that the run states."""
-    stated = run.manifest.get("contention")
-    if not isinstance(stated, dict) or stated.get("share") is None:
+    stated = run.manifest.get("contention") or {}
+    share, limit = (stated.get("run") or {}).get("wait_share"), stated.get("limit")
+    if share is None or limit is None:
         return Found((), "contention was not recorded", provable=False)
-    share, limit = float(stated["share"]), stated.get("limit")
-    said = f"{100 * share:.1f} % of the time waiting for a core"
-    said += f", limit {100 * float(limit):.0f} %" if limit is not None else ""
-    return Found((said,) if stated.get("flagged") else (), said)
+    said = f"{100 * share:.1f} % of the CPU time wanted went by waiting for a core"
+    said += f", limit {100 * limit:.0f} %"
+    over = stated.get("flagged") or ()
+    where = f"; above it: {', '.join(map(str, over))}" if over else ""
+    return Found((said + where,) if over or stated.get("exceeded") else (), said)
 
 
 def shipped(run: Run) -> Found:

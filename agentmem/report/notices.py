@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from agentmem.analysis.breakdown import CAP_BOUND_SHARE
 from agentmem.analysis.checks import check_run, failed
@@ -31,8 +31,13 @@ def warnings(run: Run) -> tuple[str, ...]:
         *([_capped(flagged["V3"])] if "V3" in flagged else []),
         *(f"{said}: {flagged[rule]}." for rule, said in SAID.items() if rule in flagged),
         *_cut(run),
-        *(str(note) for note in run.manifest.get("notes") or ()),
+        *(str(n) for n in run.manifest.get("notes") or () if not _said(str(n), flagged)),
     )
+
+
+def _said(note: str, flagged: Mapping[str, str]) -> bool:
+    """The runner's note on contention, where V9 says the same."""
+    return note.startswith("contention:") and "V9" in flagged
 
 
 def _state(run: Run) -> Iterator[str]:
@@ -61,6 +66,7 @@ def _cut(run: Run) -> Iterator[str]:
     cut = run.queries[run.queries["cut_tokens"] > 0]
     for system, group in cut.groupby("system", sort=False):
         asked, cut_off = fmt.plural(len(group), "question"), group["cut_tokens"].mean()
+        asked += " (all repeats)" if run.queries["repeat"].nunique() > 1 else ""
         yield (
             f"{title(run, str(system))}: the context did not fit the window for {asked}; "
             f"{fmt.count(cut_off)} tokens were left out on average."

@@ -17,6 +17,7 @@ from agentmem.analysis.validity_energy import NO_ORDER, energy_order
 from agentmem.analysis.validity_rows import completeness, lane, stored_nothing, validity_rows
 from agentmem.analysis.verdict import Check
 from agentmem.records import Call, Query, Row, Unit, Window
+from agentmem.report.notices import warnings
 from tests.analysis.build_run import write_run
 from tests.analysis.synth import manifest
 
@@ -31,12 +32,24 @@ def verdicts(run: Run) -> dict[str, Check]:
     return {check.rule: check for check in check_validity(run)}
 
 
+def contention(share: float, *flagged: str) -> dict[str, Any]:
+    """As `runner.quality.summary` writes it."""
+    whole = {"seconds": 60.0, "wait_share": share, "stall_share": 0.1, "steal_share": None}
+    scopes = {name: whole | {"wait_share": 0.5} for name in flagged}
+    return {
+        "limit": 0.1,
+        "run": whole,
+        "exceeded": share > 0.1,
+        "scopes": scopes,
+        "flagged": list(flagged),
+    }
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     params = {"seed": 7, "unit": "session", "tokenizer": "smollm2"}
     workload = manifest()["workload"] | {"params": params}
-    share = {"flagged": False, "share": 0.031, "limit": 0.1}
-    changes = {"workload": workload, "contention": share}
+    changes = {"workload": workload, "contention": contention(0.031)}
     return agentmem.load(write_run(tmp_path_factory.mktemp("run"), changes=changes))
 
 
@@ -146,9 +159,18 @@ def test_bands_that_lie_apart_have_an_order(tmp_path: Path) -> None:
 
 
 def test_a_crowded_machine_is_flagged(tmp_path: Path) -> None:
-    crowded = {"contention": {"flagged": True, "share": 0.42, "limit": 0.1}}
-    check = verdicts(agentmem.load(write_run(tmp_path, changes=crowded)))["V9"]
-    assert check.ok is False and "42.0 %" in check.detail
+    def judged(found: dict[str, Any]) -> Check:
+        changes = {"contention": found, "notes": ["contention: also a note"]}
+        run = agentmem.load(write_run(tmp_path, changes=changes))
+        told = [line for line in warnings(run) if "contention" in line or "core" in line]
+        check = verdicts(run)["V9"]
+        assert len(told) == 1, "said once"
+        return check
+
+    whole = judged(contention(0.42))
+    assert whole.ok is False and "42.0 %" in whole.detail
+    part = judged(contention(0.05, "mem0.ana"))
+    assert part.ok is False and part.detail.endswith("above it: mem0.ana")
 
 
 def test_set_up_is_counted_apart(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from agentmem import profile
 from agentmem.analysis.checks import check_run
 from agentmem.analysis.equal import differences
 from agentmem.analysis.load import Run, load
+from agentmem.analysis.validity import check_validity
 from agentmem.profile import Profile
 from agentmem.records import Contention, Window
 from agentmem.runner import quality, rounds
@@ -104,6 +105,9 @@ def test_contention_is_summed_and_flagged(small: Profile, tmp_path: Path) -> Non
     assert found["limit"] == 0.1
     assert set(found["scopes"]) >= {"bm25.life-0", "embedrag.life-0", "long_context.life-0"}
     assert found["run"]["seconds"] > 0
+    (verdict,) = (c for c in check_validity(result) if c.rule == "V9")
+    over = bool(found["exceeded"] or found["flagged"])
+    assert verdict.ok is not over and "waiting for a core" in verdict.detail
     rows = [r for r in result.journal if isinstance(r, Contention)]
     assert [r.edge for r in rows if r.scope is None] == ["begin", "end"]
 
