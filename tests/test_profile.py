@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from agentmem import profile
-from agentmem.errors import UsageError
+from agentmem.errors import DataError, UsageError
+from agentmem.workloads.base import WorkloadSpec
+from agentmem.workloads.registry import build
 
 
 @pytest.mark.parametrize(
@@ -18,6 +20,23 @@ def test_a_bundled_profile_loads(path: Path) -> None:
     loaded = profile.load(path.stem)
     assert loaded.name == path.stem
     assert loaded.description
+
+
+def test_every_bundled_profile_is_in_the_documentation() -> None:
+    page = profile.profiles_dir().parent / "docs" / "running.md"
+    text = page.read_text(encoding="utf-8")
+    for path in profile.profiles_dir().glob("*.toml"):
+        assert f"`agentmem run {path.stem}`" in text, path.stem
+
+
+def test_factconsolidation_asks_ten_questions_of_chunks() -> None:
+    spec = WorkloadSpec.from_mapping(profile.load("factconsolidation").workload)
+    assert (spec.unit, spec.chunk_tokens, spec.questions) == ("chunk", 512, 10)
+    try:
+        (history,) = build(spec).histories
+    except DataError as error:
+        pytest.skip(str(error))
+    assert len(history.questions) == 10 and len(history.units) > 5
 
 
 def test_overrides_reach_nested_keys() -> None:
