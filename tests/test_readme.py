@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from agentmem.analysis.validity import RULES
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -36,6 +38,19 @@ def test_the_readme_names_files_that_exist() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", text):
         assert (ROOT / target).exists(), target
+
+
+def test_every_page_of_the_documentation_can_be_reached() -> None:
+    text = "".join(
+        page.read_text(encoding="utf-8") for page in (ROOT / "README.md", *ROOT.glob("docs/*.md"))
+    )
+    for page in (ROOT / "docs").glob("*.md"):
+        assert f"{page.name})" in text, page.name
+
+
+def test_the_rules_in_the_documentation_are_those_examined() -> None:
+    page = (ROOT / "docs" / "validity.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| (V\d+) ", page, re.M) == list(RULES)
 
 
 @pytest.mark.slow
