@@ -75,7 +75,9 @@ def test_bundled_systems_overlap_and_add_up(fake: FakeUpstream, tmp_path: Path) 
         ("embedrag", "retrieve", "retrieval"): 4,
     }
     dense = result.queries[result.queries["system"] == "embedrag"]
-    assert dense["units_before"].min() < 5 and (dense["version_read"] >= dense["units_before"]).all()
+    assert (
+        dense["units_before"].min() < 5 and (dense["version_read"] >= dense["units_before"]).all()
+    )
     assert all(lane["overlap"] for lane in result.manifest["lanes"].values())
 
 

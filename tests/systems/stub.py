@@ -52,7 +52,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class Stub(ThreadingHTTPServer):
-    """`batches` holds the texts of each request in order of arrival, `operations` their URLs' verbs."""
+    """`batches` holds the texts of each request in order of arrival, `operations` their verbs."""
 
     daemon_threads = True
 
