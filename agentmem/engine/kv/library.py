@@ -33,9 +33,14 @@ class Library:
                 break
             keys.append(key)
             parent = key
+        partial = self._continuation(root, keys, encoded)
+        if partial is None:
+            # No hit ends with a block that a group lacks: look where the last whole one ends.
+            while keys and any(pool.find(keys[-1]) is None for pool in self._pools):
+                keys.pop()
+            partial = self._continuation(root, keys, encoded)
         reached = len(keys) * size
         rest = encoded[len(keys) * width : (len(keys) + 1) * width]
-        partial = self._index.partial(parent, rest)
         if partial is not None:
             keys.append(partial.key)
             reached += partial.tokens
@@ -45,6 +50,12 @@ class Library:
             for group in self._groups:
                 reached = group.reach(keys, reached)
         return keys, reached, rest[: (reached % size) * chain.TOKEN_BYTES]
+
+    def _continuation(self, root: bytes, keys: list[bytes], encoded: bytes) -> chain.Partial | None:
+        """A cached block that shares the first of the tokens behind `keys`."""
+        width = self._size * chain.TOKEN_BYTES
+        rest = encoded[len(keys) * width : (len(keys) + 1) * width]
+        return self._index.partial(keys[-1] if keys else root, rest)
 
     def publish(self, holding: Holding, part: bytes, now: float) -> None:
         """Let the next full block be found, in every group that holds it."""
