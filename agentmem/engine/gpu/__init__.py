@@ -1,0 +1,1 @@
+"""The kernels' operations on a GPU, in Triton. Importing this needs neither triton nor a GPU."""

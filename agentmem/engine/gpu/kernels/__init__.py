@@ -1,0 +1,1 @@
+"""Device code. Everything here needs triton, and is Triton's language rather than Python."""
