@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from agentmem.engine.loader import load_decoder
+from agentmem.engine.models.decoder import Decoder
 from agentmem.engine.quant.calibration import Calibration
 from agentmem.engine.quant.losses import WINDOW, contexts
 from agentmem.engine.quant.measure import ranges
@@ -15,7 +16,7 @@ from agentmem.errors import DataError
 from agentmem.modelfiles.fetch import verify
 from agentmem.modelfiles.tokenizer import Tokenizer, load_tokenizer
 
-LENGTH = 256
+LENGTH = 128
 """Tokens of each text that the model writes itself."""
 Progress = Callable[[str, float], None]
 """Called with what is being done and the share done, 0 to 1."""
@@ -34,27 +35,33 @@ def calibrate(
     the model computes on it is not finite.
     """
     report = on_progress or (lambda _what, _share: None)
-    if tokens < 2:
-        raise DataError("calibration needs at least two tokens")
     weights = verify(path)
-    tokenizer = load_tokenizer(path)
     decoder = load_decoder(path, "bf16")
-    if text is None:
-        windows = own_text(
-            decoder,
-            _starts(tokenizer, tokens),
-            min(LENGTH, tokens, decoder.config.window),
-            tokenizer.eos_ids,
-            _share("the model writes its own text", tokens, report),
-        )
-        source = "the model's own, sampled at temperature 1"
-    else:
-        ids = tokenizer.encode(text, special=False)[:tokens]
-        windows = contexts(ids, min(WINDOW, decoder.config.window), tokenizer.bos_id)
-        source = f"a text of sha256 {hashlib.sha256(text.encode()).hexdigest()}"
+    windows, source = texts(path, decoder, tokens, text, report)
     told = _share("running it", sum(map(len, windows)), report)
     scales = ranges(decoder, windows, told).scales(percentile)
     return Calibration(weights, scales, percentile, sum(map(len, windows)), source)
+
+
+def texts(
+    path: Path, decoder: Decoder, tokens: int, text: str | None, report: Progress
+) -> tuple[list[list[int]], str]:
+    """Contexts of at most `tokens` tokens in all, of a text or the model's own; and the source."""
+    if tokens < 2:
+        raise DataError("calibration needs at least two tokens")
+    tokenizer = load_tokenizer(path)
+    if text is not None:
+        ids = tokenizer.encode(text, special=False)[:tokens]
+        told = f"a text of sha256 {hashlib.sha256(text.encode()).hexdigest()}"
+        return contexts(ids, min(WINDOW, decoder.config.window), tokenizer.bos_id), told
+    written = own_text(
+        decoder,
+        _starts(tokenizer, tokens),
+        min(LENGTH, tokens, decoder.config.window),
+        tokenizer.eos_ids,
+        _share("the model writes its own text", tokens, report),
+    )
+    return written, "the model's own text, sampled at temperature 1"
 
 
 def _starts(tokenizer: Tokenizer, tokens: int) -> list[list[int]]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from agentmem.errors import DataError
 
-CHUNK = 128
+CHUNK = 256
 """Rows run at once: bounds the logits of a large vocabulary."""
 WINDOW = 512
 """Tokens of one context; the text is cut into these."""

@@ -9,7 +9,10 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
+
+from tests.modelfiles.naive import byte_signs
 
 E4M3 = torch.float8_e4m3fn
 WIDTH, FFN, HEADS, KV_HEADS, LAYERS, VOCABULARY = 64, 96, 4, 2, 2, 259
@@ -119,6 +122,16 @@ def save_plain(folder: Path, norms: torch.dtype = torch.bfloat16) -> None:
         for name, (rows, columns) in LINEARS.items():
             tensors[f"{at}{name}.weight"] = (0.15 * torch.randn(rows, columns)).bfloat16()
     save_file(tensors, folder / "model.safetensors")
+
+
+def save_tokenizer(folder: Path) -> None:
+    """One token a byte, and three of control."""
+    backend = Tokenizer(models.BPE(vocab={s: i for i, s in enumerate(byte_signs())}, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_special_tokens(["<s>", "<|im_start|>", "<|im_end|>"])
+    backend.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>"}))
 
 
 def _scales(kind: str, rows: int, columns: int) -> tuple[Tensor, Tensor, str]:
