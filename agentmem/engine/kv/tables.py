@@ -114,7 +114,7 @@ class PagedGroup:
 
     def wanted(self, table: list[int], length: int, positions: int) -> int:
         """See Group."""
-        fresh = max(0, _blocks(positions, self._size) - len(table))
+        fresh = max(0, -(-positions // self._size) - len(table))
         return fresh + (positions > length and self._shared_end(table, length))
 
     def extend(self, table: list[int], length: int, positions: int, now: float) -> Copy | None:

@@ -112,3 +112,13 @@ def test_a_rewound_copy_lets_its_source_go() -> None:
     assert kv.pools[0].refs.count(1) == 1
     kv.close(held)
     assert idle(kv)
+
+
+def test_a_copy_that_was_never_done_is_not_kept_as_an_end() -> None:
+    kv = manager()
+    finish(kv, list(range(6)))
+    held = kv.open([*range(6), 99], tenant=None, session=None)
+    assert kv.grow(held, 7)
+    kv.pools[0].forget(held.copies[0].src)
+    kv.close(held)
+    assert kv.open([*range(6), 99], tenant=None, session=None).cached == 4

@@ -91,10 +91,10 @@ def test_giving_up_does_not_depend_on_how_much_is_kept() -> None:
             shelf.put(block, float(block % 7), tagged=block % 3 == 0)
         best = 1.0
         for _ in range(5):
-            begin = time.perf_counter()
+            begin = time.thread_time()
             for _ in range(200):
                 shelf.put(shelf.pop(100.0), 100.0, tagged=True)
-            best = min(best, time.perf_counter() - begin)
+            best = min(best, time.thread_time() - begin)
         return best
 
     assert cost(200_000) < 20 * cost(1_000) + 0.002
