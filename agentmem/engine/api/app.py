@@ -16,6 +16,7 @@ from agentmem.engine.api.limits import LIMITS
 from agentmem.engine.api.metrics import metrics
 from agentmem.engine.api.models import health, model, models, past, ready
 from agentmem.engine.api.responses import responses
+from agentmem.engine.api.session_files import export, import_
 from agentmem.engine.api.session_routes import drop, session, sessions
 from agentmem.engine.api.state import SERVED, Served
 from agentmem.engine.api.tokens import detokenize, tokenize
@@ -43,6 +44,8 @@ def build_app(served: Served) -> web.Application:
             web.get("/v1/sessions", sessions),
             web.get("/v1/sessions/{id:.+}", session),
             web.delete("/v1/sessions/{id:.+}", drop),
+            web.post("/v1/sessions/import", import_),
+            web.post("/v1/sessions/{id:.+}/export", export),
             web.get("/health", health),
             web.get("/ready", ready),
             web.get("/metrics", metrics),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from agentmem.engine.api.errors import ApiError
-from agentmem.engine.api.state import SERVED, ChatModel
+from agentmem.engine.api.state import SERVED, ChatModel, Served
 from agentmem.engine.sessions import check_session, resolve_tenant
 
 if TYPE_CHECKING:
@@ -67,8 +67,11 @@ def tenant_of(request: web.Request) -> str | None:
     return resolve_tenant({"cache_salt": salt}, request.headers, keyed)
 
 
-def unknown(session_id: str) -> ApiError:
-    """What a session gets that does not exist, or is another's."""
+def missing(served: Served, session_id: str, tenant: str | None) -> ApiError:
+    """What a session gets that does not exist, is another's (404), or has moved (409)."""
+    if served.mover is not None and served.mover.session_moved(session_id, tenant):
+        message = f"session {session_id!r} has moved to another engine"
+        return ApiError(409, message, code="session_moved")
     return ApiError(404, f"no session {session_id!r}", code="session_not_found")
 
 
@@ -80,5 +83,5 @@ def _known(request: web.Request, model: ChatModel, tenant: str | None) -> Sessio
     session_id = named(request)
     stats = model.core.session(session_id, tenant)
     if stats is None:
-        raise unknown(session_id)
+        raise missing(request.app[SERVED], session_id, tenant)
     return stats

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args
 
 from aiohttp import web
 
@@ -25,6 +25,7 @@ from agentmem.engine.sessions import bearer, header, key_tenant
 if TYPE_CHECKING:
     from agentmem.engine.core import EngineCore
     from agentmem.engine.embed import Embedder
+    from agentmem.engine.kv.transfer import Transferred
 
 M = TypeVar("M", "ChatModel", "EmbedModel")
 
@@ -79,6 +80,23 @@ class EmbedModel:
         return {"model": self.name, "mode": self.embedder.mode, "backend": self.embedder.backend}
 
 
+class Mover(Protocol):
+    """Writes and reads sessions as files: an engine that can."""
+
+    def export_session(
+        self, session_id: str, path: Path, *, tenant: str | None, move: bool
+    ) -> Transferred:
+        """Write one; DataError with the reason when it cannot be."""
+
+    def import_session(
+        self, path: Path, *, tenant: str | None, session_id: str | None
+    ) -> Transferred:
+        """Take one in; DataError with the reason, and nothing changed, when it does not fit."""
+
+    def session_moved(self, session_id: str, tenant: str | None) -> bool:
+        """Another engine owns the session now."""
+
+
 @dataclass(slots=True)
 class Served:
     """Everything handlers share."""
@@ -91,6 +109,7 @@ class Served:
     keys: Keys = field(default_factory=Keys)
     session_dir: Path | None = None
     """Where sessions may be exported to and imported from; None forbids both."""
+    mover: Mover | None = None
     meter: Meter = field(default_factory=Meter)
     ledger: Ledger = field(default_factory=Ledger)
     gate: Gate = field(init=False)
