@@ -28,13 +28,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from agentmem.errors import DataError
 from agentmem.modelfiles.fetch import resolve
 from benchmarks.engine_parts import machine, special, speed
-from benchmarks.engine_parts.bench import Bench, Options
+from benchmarks.engine_parts.bench import PACKAGE, Bench, Options
 from benchmarks.engine_parts.cases import GROUPS, MODELS, OWN_MODES, cases
 from benchmarks.engine_parts.convert import converted
 from benchmarks.engine_parts.link import Link
 from benchmarks.engine_parts.peers import DEFAULT, PEERS, environment
 from benchmarks.engine_parts.rows import MISSING, Row, perplexities
-from benchmarks.engine_parts.screen import Screen, machine_line, table
+from benchmarks.engine_parts.screen import Screen, machine_line, tables
 from benchmarks.engine_parts.setup_peers import setup
 
 FORMAT = 1
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with Screen() as screen:
         screen.say(machine_line(result.machine))
         with Link(
-            "probe",
+            f"{PACKAGE}.probe",
             {"threads": options.threads},
             log=options.logs / "probe.log",
             environment=environment(options.threads),
@@ -68,7 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 result.write("interrupted")
                 screen.say(f"interrupted; {len(rows)} rows so far")
     result.write("complete" if result.status == "running" else result.status)
-    screen.console.print(table(rows))
+    for table in tables(rows):
+        screen.console.print(table)
     screen.say(f"{args.json or 'nothing written'}; logs in {options.logs}")
     wrong = any(row.status == "failed" for row in rows)
     return int(wrong or all(row.status == MISSING for row in rows))

@@ -13,6 +13,7 @@ from benchmarks.engine_parts.peers import PEERS, Peer, environment, options_for
 from benchmarks.engine_parts.rows import Row
 from benchmarks.engine_parts.screen import Screen
 
+PACKAGE = "benchmarks.engine_parts"
 DEFAULT_MODES = ("int8", "bf16")
 """What works without peers run in: the first of these that the engine has."""
 
@@ -102,7 +103,7 @@ class Bench:
         extra = {} if python is None else {"python": python}
         try:
             variables = environment(self.options.threads)
-            link = Link(module, given, log=log, environment=variables, **extra)
+            link = Link(f"{PACKAGE}.{module}", given, log=log, environment=variables, **extra)
         except EngineFailedError as error:
             self.engines[label] = {"missing": str(error)}
             raise

@@ -41,7 +41,7 @@ class Link:
         self._rest = b""
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
-                [python, "-m", f"benchmarks.engine_parts.{module}", json.dumps(options)],
+                [python, "-m", module, json.dumps(options)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -8,12 +8,17 @@ FIRST, LAST = 1000, 40_000
 """Ordinary words in all vocabularies used here; control tokens lie below."""
 
 
-def prompts(count: int, length: int, *, seed: int, vocabulary: int = LAST) -> list[list[int]]:
-    """`count` prompts of `length` random ids; the same for the same seed, alike for no two."""
+def draw(source: random.Random, length: int, vocabulary: int = LAST) -> list[int]:
+    """`length` random ids of a vocabulary."""
     last = min(LAST, vocabulary - 1)
     first = min(FIRST, last // 2)
-    draw = random.Random(f"{seed}/{count}/{length}")
-    return [[draw.randint(first, last) for _ in range(length)] for _ in range(count)]
+    return [source.randint(first, last) for _ in range(length)]
+
+
+def prompts(count: int, length: int, *, seed: int, vocabulary: int = LAST) -> list[list[int]]:
+    """`count` prompts of `length` random ids; the same for the same seed, alike for no two."""
+    source = random.Random(f"{seed}/{count}/{length}")
+    return [draw(source, length, vocabulary) for _ in range(count)]
 
 
 PASSAGE = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 from rich.console import Console
@@ -24,7 +24,9 @@ class Screen:
     """Progress over all jobs of a run; rows are shown as they come."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console()
+        plain = Console()
+        # a file or a pipe has no width of its own
+        self.console = console or (plain if plain.is_terminal else Console(width=150))
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
@@ -81,16 +83,28 @@ def in_words(row: Row) -> str:
     return f"{ours}, {row.peer} {number(row.best_peer)}: [bold]{row.ratio:.2f}[/]{goal}"
 
 
-def table(rows: Iterable[Row]) -> Table:
-    """All rows. Every ratio: higher is better."""
-    shown = Table(title="Ratios: higher is better", title_justify="left")
-    for name in ("model", "work", "mode", "kernels", "KV"):
+def tables(rows: Sequence[Row]) -> Iterator[Table]:
+    """A table for each model. Every ratio: higher is better."""
+    for model in dict.fromkeys(row.model for row in rows):
+        yield table(model, [row for row in rows if row.model == model])
+
+
+def table(model: str, rows: Sequence[Row]) -> Table:
+    """All rows of a model."""
+    threads = next((row.threads for row in rows if row.threads), None)
+    title = f"{model}, {threads or '?'} threads; every ratio: higher is better"
+    shown = Table(title=title, title_justify="left")
+    shown.add_column("work", min_width=24)
+    for name in ("mode", "kernels", "KV"):
         shown.add_column(name)
-    for name in ("ppl loss", "ours", "±", "best other", "ratio", "target"):
-        shown.add_column(name, justify="right")
+    for name in ("ppl loss", "ours", "±"):
+        shown.add_column(name, justify="right", no_wrap=True)
+    shown.add_column("best other", min_width=24)
+    for name in ("ratio", "target"):
+        shown.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         loss = "" if row.perplexity_loss is None else f"{row.perplexity_loss:+.2%}"
-        head = (row.model, row.work, row.mode, row.backend or "", row.kv or "", loss)
+        head = (row.work, row.mode, row.backend or "", row.kv or "", loss)
         if row.status == MISSING:
             shown.add_row(*head, f"[yellow]{MISSING}[/]", "", row.reason, "", goal(row))
             continue

@@ -15,6 +15,7 @@ import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from email.parser import Parser
+from itertools import chain
 from pathlib import Path
 
 from agentmem.modelfiles.fetch import cache_dir
@@ -36,7 +37,8 @@ def setup(name: str, say: Callable[[str], None], run: Run | None = None) -> None
     home = cache_dir() / "peers" / "envs" / name
     shutil.rmtree(home, ignore_errors=True)
     home.parent.mkdir(parents=True, exist_ok=True)
-    for step in [[sys.executable, "-m", "venv", str(home)], *steps[name](home)]:
+    # one after another: a step may look at what the one before it has left
+    for step in chain([[sys.executable, "-m", "venv", str(home)]], steps[name](home)):
         say(" ".join(step))
         run(step)
     say(f"{name} is ready: {home}")

@@ -145,9 +145,10 @@ def row_of(bench: Bench, model: str, case: Case, mode: str, against: Against, ta
     else:
         row = Row(work, model, mode, case.unit)
     row.target, row.conditions = against.target, taken.conditions
-    for name in bench.options.peers:
-        if (reason_of := bench.reasons.get((model, name))) is not None:
-            row.peers[name] = {"missing": reason_of}
+    if against.rivals in ("peers", "bf16 peers"):
+        for name in bench.options.peers:
+            if (reason_of := bench.reasons.get((model, name))) is not None:
+                row.peers[name] = {"missing": reason_of}
     if label not in taken.figures:
         return row
     rivals = rivals_of(bench, model, case, mode, against, taken)
