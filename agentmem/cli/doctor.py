@@ -30,7 +30,8 @@ def call(args: argparse.Namespace) -> int:
     table.add_column()
     table.add_column(overflow="fold")
     rows: list[tuple[str, bool | None, str]] = [(p.what, p.available, p.how) for p in measurable()]
-    for what, ready, how in rows + engine_rows() + model_rows() + system_rows():
+    rows += engine_rows() + fused_rows() + model_rows() + system_rows()
+    for what, ready, how in rows:
         table.add_row(_tag(ready), escape(what), escape(how))
     Console().print(table)
     return 0
@@ -49,6 +50,20 @@ def engine_rows() -> list[tuple[str, bool | None, str]]:
     return [
         ("engine: cpu", True, backend),
         ("engine: cuda", gpu, torch.cuda.get_device_name(0) if gpu else "no CUDA device"),
+    ]
+
+
+def fused_rows() -> list[tuple[str, bool | None, str]]:
+    """Architectures whose norms the mode fp8 fuses with quantisation, and why others are not."""
+    from agentmem.engine.quant.eligible import by_architecture
+
+    return [
+        (
+            f"fp8 norms: {arch}",
+            found.fuse,
+            "fused where activations are calibrated" if found.fuse else f"plain: {found.reason}",
+        )
+        for arch, found in by_architecture()
     ]
 
 

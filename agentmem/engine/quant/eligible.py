@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -125,8 +125,19 @@ class FusionPlan:
 
 def activation_norm(config: DecoderConfig, dtype: torch.dtype, weight: torch.dtype) -> NormSite:
     """The norm in front of a projection of this model, residual stream and output in `dtype`."""
-    kind: NormKind = "gemma-rms" if config.arch.startswith("gemma") else "rms"
-    return NormSite(kind, weight, dtype, dtype)
+    return NormSite(_kind(config.arch), weight, dtype, dtype)
+
+
+def _kind(arch: str) -> NormKind:
+    return "gemma-rms" if arch.startswith("gemma") else "rms"
+
+
+def by_architecture() -> Iterator[tuple[str, Verdict]]:
+    """Whether a calibrated model of an architecture fuses its norms, all else as it should be."""
+    linear = LinearSite("fp8", "row", True, torch.ones(1))
+    for arch in ("llama", "qwen2", "gemma3"):
+        norm = NormSite(_kind(arch), torch.bfloat16, torch.bfloat16, torch.bfloat16)
+        yield arch, verdict(norm, linear)
 
 
 def plan(

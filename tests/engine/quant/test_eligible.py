@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from agentmem.cli.doctor import fused_rows
 from agentmem.engine.quant.eligible import (
     LinearSite,
     NormSite,
@@ -95,6 +96,13 @@ def test_a_loaded_matrix_is_seen_as_it_is() -> None:
     assert not verdict(NORM, LinearSite.of(fp8)).fuse
     assert verdict(NORM, LinearSite.of(replace(fp8, input_scale=SCALE))).fuse
     assert not verdict(NORM, LinearSite.of(quantise(dense, "bf16"))).fuse
+
+
+def test_the_doctor_says_which_architectures_fuse_their_norms() -> None:
+    rows = {what: (ready, how) for what, ready, how in fused_rows()}
+    assert rows["fp8 norms: llama"][0] and rows["fp8 norms: qwen2"][0]
+    ready, how = rows["fp8 norms: gemma3"]
+    assert not ready and "no plain RMS norm" in how
 
 
 def test_a_plan_names_what_is_fused_and_says_each_reason_once() -> None:
