@@ -28,7 +28,7 @@ VERSION = 1
 READABLE = (1,)
 """This version and, once there is one, the one before."""
 _PREFIX = struct.Struct("<8sIQ")
-_DIGEST_BYTES = 32
+DIGEST_BYTES = 32
 _MOST_HEADER_BYTES = 1 << 30
 
 
@@ -80,7 +80,7 @@ class Header:
 def write(out: BinaryIO, header: Header, pages: Iterable[bytes], step: Step) -> int:
     """Write a whole file; gives its size in bytes. It is on the disk when this returns."""
     text = json.dumps(asdict(header), separators=(",", ":")).encode()
-    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     size = 0
     for part in (_PREFIX.pack(MAGIC, VERSION, len(text)), text):
         digest.update(part)
@@ -122,11 +122,27 @@ def read_header(file: BinaryIO, path: Path) -> Header:
         raise DataError(f"{path}: damaged (its header: {error})") from error
 
 
+def check_shape(header: Header, path: Path) -> None:
+    """DataError unless nodes and pages fit together: a digest says whole, not well made."""
+    size = header.stamp.block_size
+    good = isinstance(header.epoch, int) and header.epoch >= 1 and bool(header.session_id)
+    good = good and len(header.present) == len(header.stamp.groups) and len(header.counts) == 4
+    for at, (parent, tokens) in enumerate(header.nodes):
+        good = good and -1 <= parent < at and 1 <= len(tokens) <= size
+        good = good and (parent < 0 or len(header.nodes[parent][1]) == size)
+        good = good and all(isinstance(t, int) and 0 <= t < 1 << 32 for t in tokens)
+    for nodes in header.present:
+        good = good and len(set(nodes)) == len(nodes)
+        good = good and all(0 <= at < len(header.nodes) for at in nodes)
+    if not good:
+        raise DataError(f"{path}: damaged (its header contradicts itself)")
+
+
 def check_digest(file: BinaryIO, path: Path) -> None:
-    """DataError unless the file is whole, to the last bit."""
-    size = file.seek(0, os.SEEK_END) - _DIGEST_BYTES
+    """DataError unless the file is whole, to the last bit. It then stands at its begin."""
+    size = file.seek(0, os.SEEK_END) - DIGEST_BYTES
     file.seek(0)
-    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     while size > 0 and (part := file.read(min(size, 1 << 20))):
         digest.update(part)
         size -= len(part)

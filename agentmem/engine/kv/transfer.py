@@ -115,6 +115,8 @@ class Transfers:
         with file:
             header = self._checked(file, path)
             name = session_id or header.session_id
+            if not header.move and self.moved(tenant, name):
+                raise DataError(f"session {name!r} has moved to another engine")
             nodes = [Node(*node) for node in header.nodes]
             adoption = Adoption(self._kv, tenant, nodes, header.present)
             try:
@@ -195,8 +197,13 @@ class Transfers:
         reasons = sessionfile.differences(header.stamp, self._stamp)
         if reasons:
             raise DataError(f"{path}: from another engine: " + "; ".join(reasons))
+        sessionfile.check_shape(header, path)
         sessionfile.check_digest(file, path)
         sessionfile.read_header(file, path)
+        pages = zip(self._pages, header.present, strict=True)
+        size = file.tell() + sum(p.block_bytes * len(nodes) for p, nodes in pages)
+        if size + sessionfile.DIGEST_BYTES != os.fstat(file.fileno()).st_size:
+            raise DataError(f"{path}: damaged (its pages are not as many as it says)")
         return header
 
     def _fill(self, file: BinaryIO, header: Header, adoption: Adoption) -> int:

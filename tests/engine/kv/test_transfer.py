@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agentmem.engine.kv import sessionfile
 from agentmem.engine.kv.layout import KVKind
+from agentmem.engine.kv.ownership import no_step
 from agentmem.errors import DataError
 from tests.engine.kv.engines import Engine
 from tests.engine.kv.toys import idle
@@ -113,6 +115,59 @@ def test_any_damage_is_refused(tmp_path: Path) -> None:
             with pytest.raises(DataError):
                 new.transfers.import_(tmp_path / "f", tenant=None)
     untouched(new, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"nodes": ((0, (1, 2, 3, 4)),)},
+        {"nodes": ((-1, (1, 2, 3)), (0, (1, 2, 3, 4)))},
+        {"nodes": ((-1, (1, 2, 3, 4, 5)),)},
+        {"nodes": ((-1, (1, 2, 3, 1 << 32)),)},
+        {"present": ((0, 0),)},
+        {"present": ((9,),)},
+        {"present": ()},
+        {"epoch": 0},
+    ],
+)
+def test_a_header_that_contradicts_itself_is_refused(
+    tmp_path: Path, change: dict[str, object]
+) -> None:
+    old, new = Engine(), Engine()
+    old.run(LONG[:9])
+    old.transfers.export(tmp_path / "f", tenant=None, session_id="s")
+    with (tmp_path / "f").open("rb") as file:
+        header = sessionfile.read_header(file, tmp_path / "f")
+    with (tmp_path / "g").open("wb") as out:
+        sessionfile.write(out, replace(header, **change), [], no_step)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="contradicts"):
+        new.transfers.import_(tmp_path / "g", tenant=None)
+    untouched(new, tmp_path)
+
+
+def test_missing_pages_are_refused(tmp_path: Path) -> None:
+    old, new = Engine(), Engine()
+    old.run(LONG[:9])
+    old.transfers.export(tmp_path / "f", tenant=None, session_id="s")
+    with (tmp_path / "f").open("rb") as file:
+        header = sessionfile.read_header(file, tmp_path / "f")
+    with (tmp_path / "g").open("wb") as out:
+        sessionfile.write(out, header, [b"1234"], no_step)
+    with pytest.raises(DataError, match="not as many"):
+        new.transfers.import_(tmp_path / "g", tenant=None)
+    untouched(new, tmp_path)
+
+
+def test_a_copy_does_not_revive_a_session_that_moved(tmp_path: Path) -> None:
+    old, new = Engine(), Engine()
+    old.run(LONG)
+    old.transfers.export(tmp_path / "copy", tenant=None, session_id="s")
+    old.transfers.export(tmp_path / "f", tenant=None, session_id="s", move=True)
+    new.transfers.import_(tmp_path / "f", tenant=None)
+    with pytest.raises(DataError, match="has moved"):
+        old.transfers.import_(tmp_path / "copy", tenant=None)
+    old.transfers.import_(tmp_path / "copy", tenant=None, session_id="t")
+    assert old.run([*LONG, 1], "t") == 22
 
 
 def test_a_missing_file_is_a_data_error(tmp_path: Path) -> None:
