@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
@@ -74,6 +75,40 @@ def test_ready_line_answers_and_sigterm(tmp_path):
     assert process.stderr.read() == ""
     process.stdout.close()
     process.stderr.close()
+
+
+def test_a_call_in_progress_gets_an_answer_at_the_end():
+    process = engine("--model", "m", "--grace", "0.2")
+    url = ready(process)
+    host, port = url.removeprefix("http://").removesuffix("/v1").split(":")
+    connection = http.client.HTTPConnection(host, int(port))
+    body = json.dumps({"messages": [{"role": "user", "content": "x"}]})
+    connection.request("POST", "/v1/chat/completions", body)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    reply = connection.getresponse()
+    assert (reply.status, json.load(reply)["error"]["code"]) == (503, "shutting_down")
+    connection.close()
+    out, err = process.communicate(timeout=15)
+    assert (process.returncode, out, err) == (0, "", "")
+
+
+def test_a_second_signal_ends_the_grace():
+    process = engine("--model", "m", "--grace", "60")
+    url = ready(process)
+    data = json.dumps({"messages": [{"role": "user", "content": "x"}]}).encode()
+    host, port = url.removeprefix("http://").removesuffix("/v1").split(":")
+    with socket.create_connection((host, int(port))) as busy:
+        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+        busy.sendall(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        time.sleep(0.2)
+        begun = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(15) == 0
+    assert time.monotonic() - begun < 8
+    process.communicate()
 
 
 def test_the_ready_line_may_go_elsewhere():
