@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 
@@ -18,8 +19,11 @@ from agentmem.engine.kernels.base import Kernels, RoundingOrder
 from agentmem.engine.kernels.torch_backend import kernels_for
 from agentmem.engine.kv.layout import BLOCK_SIZE, KVKind, KVPages
 from agentmem.engine.kv.manager import KVManager
+from agentmem.engine.kv.ownership import Ledger
 from agentmem.engine.kv.registry import SessionStats
 from agentmem.engine.kv.retention import Retention
+from agentmem.engine.kv.sessionfile import Stamp
+from agentmem.engine.kv.transfer import Transferred, Transfers
 from agentmem.engine.loader import MODES, load_decoder
 from agentmem.engine.loader import Mode as Mode
 from agentmem.engine.models.decoder import Decoder
@@ -36,6 +40,7 @@ from agentmem.errors import UsageError
 from agentmem.modelfiles.fetch import model_name, verify
 from agentmem.modelfiles.tokenizer import Tokenizer, load_tokenizer
 
+T = TypeVar("T")
 KVChoice = Literal["auto", "fp32", "bf16", "int8"]
 BackendChoice = Literal["auto", "torch", "native"]
 CACHE_BYTES = 1 << 30
@@ -65,6 +70,7 @@ class EngineCore:
         limits: Limits | None = None,
         max_queued_background_tokens: int | None = None,
         session_ttl_s: float = 300.0,
+        session_ledger: Path | str | None = None,
         calibration: str = "",
         turns: Turns | None = None,
         on_step: Callable[[StepRow], None] | None = None,
@@ -94,6 +100,8 @@ class EngineCore:
             retention=Retention(session_ttl_s),
             block_bytes=[pages.block_bytes for pages in self.pages],
         )
+        ledger = Ledger(None if session_ledger is None else Path(session_ledger))
+        self._transfers = Transfers(self._kv, self.pages, self._stamp(), ledger)
         self._running: dict[str, Sequence] = {}
         self._lock = threading.Lock()
         self._worker = EngineWorker(
@@ -127,6 +135,7 @@ class EngineCore:
         step_tokens: int = Limits().step_tokens,
         max_queued_background_tokens: int | None = None,
         session_ttl_s: float = 300.0,
+        session_ledger: Path | str | None = None,
         calibration: Path | str | None = None,
         order: RoundingOrder = "round-first",
         turns: Turns | None = None,
@@ -137,7 +146,8 @@ class EngineCore:
         `window` may only shorten the model's own; `cache_bytes` bounds keys and values, but for one
         full window, which always fits. `threads` of None is all cores this process may use; torch
         knows one number per process. `invariant` makes an answer independent of what runs beside
-        it. `on_step` hears of every step, in the engine's thread.
+        it. In the folder `session_ledger`, its own, an engine notes which sessions came and went.
+        `on_step` hears of every step, in the engine's thread.
         """
         if mode not in MODES:
             raise UsageError(f"no engine mode {mode!r}; known: {', '.join(MODES)}")
@@ -162,6 +172,7 @@ class EngineCore:
             limits=Limits(step_tokens=step_tokens, max_running=max_running),
             max_queued_background_tokens=max_queued_background_tokens,
             session_ttl_s=session_ttl_s,
+            session_ledger=session_ledger,
             turns=turns,
             on_step=on_step,
             calibration="" if scales is None else scales.digest,
@@ -179,10 +190,13 @@ class EngineCore:
         `on_delta` gets text as it becomes certain, the last one with `finish_reason`; `on_done`
         follows, exactly once. Raises RequestError, and queues nothing, for an empty prompt, a
         request that does not fit the window, ids outside the vocabulary, impossible sampling
-        parameters, an id in use, a full background queue, or a closed engine. A fault of one
-        request ends that request alone, with "abort".
+        parameters, an id in use, a full background queue, a session that moved to another engine,
+        or a closed engine. A fault of one request ends that request alone, with "abort".
         """
         check_sampling(request.sampling)
+        if self.session_moved(request.session_id, request.tenant):
+            message = f"session {request.session_id!r} has moved to another engine"
+            raise RequestError("session_moved", message)
         sequence = Sequence(
             request=request,
             on_delta=on_delta,
@@ -218,6 +232,48 @@ class EngineCore:
     def drop_session(self, session_id: str, tenant: str | None = None) -> int:
         """Forget a session's cached state; gives the bytes freed, of what no one else shares."""
         return self._kv.drop(tenant, session_id)
+
+    def session_moved(self, session_id: str | None, tenant: str | None = None) -> bool:
+        """Whether another engine owns the session now."""
+        return self._transfers.moved(tenant, session_id)
+
+    def export_session(
+        self, session_id: str, path: Path, *, tenant: str | None = None, move: bool = False
+    ) -> Transferred:
+        """Write a session's state to a new file; DataError with the reason when it cannot be.
+
+        With `move`, whoever imports the file owns the session from then on.
+        """
+        return self.between_steps(
+            lambda: self._transfers.export(path, tenant=tenant, session_id=session_id, move=move)
+        )
+
+    def import_session(
+        self, path: Path, *, tenant: str | None = None, session_id: str | None = None
+    ) -> Transferred:
+        """Take in a session's file, under its own id or another; DataError, and nothing changed,
+        when it does not fit.
+        """
+        return self.between_steps(
+            lambda: self._transfers.import_(path, tenant=tenant, session_id=session_id)
+        )
+
+    def between_steps(self, work: Callable[[], T]) -> T:
+        """Have something done in the engine's thread and wait for it; not from a callback.
+
+        RequestError when the engine is closed.
+        """
+        done: Future[T] = Future()
+
+        def errand() -> None:
+            try:
+                done.set_result(work())
+            except BaseException as error:  # the caller's, whatever it is
+                done.set_exception(error)
+
+        if not self._worker.do(errand):
+            raise RequestError("closed", "the engine is closed")
+        return done.result()
 
     @property
     def cached_bytes(self) -> int:
@@ -261,6 +317,18 @@ class EngineCore:
     def _open_text(self, sequence: Sequence) -> TextStream:
         stop = sequence.request.sampling.stop
         return TextStream(self._vocabulary, self.tokenizer.control_ids, stop)
+
+    def _stamp(self) -> Stamp:
+        return Stamp(
+            weights=self.weights,
+            mode=self.mode,
+            backend=self.backend,
+            kind=self.kv,
+            tokenizer=self.tokenizer.name,
+            block_size=self._kv.block_size,
+            groups=Stamp.groups_of(self.decoder.groups),
+            identity=self._kv.identity.hex(),
+        )
 
     def _admit(self, request: Request) -> None:
         """Count a request into the queue; RequestError when that is too long already."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -51,10 +52,10 @@ def load_decoder(
         config = config_from_gguf(file)
         source = GGUFSource(file)
     dtype = torch.float32 if mode == "fp32" else torch.bfloat16
-    weights = _Builder(config, source, mode, dtype).weights()
+    kernels = kernels or kernels_for(False)
+    weights = _Builder(config, source, mode, dtype, kernels.pack).weights()
     if source.unused():
         raise DataError(f"{path} holds tensors this engine does not know: {source.unused()[:3]}")
-    kernels = kernels or kernels_for(False)
     active = activate(config, weights, dtype, calibration, Runtime(invariant=kernels.invariant))
     return Decoder(
         replace(config, vocab_size=weights.head.rows),
@@ -69,9 +70,15 @@ def load_decoder(
 
 class _Builder:
     def __init__(
-        self, config: DecoderConfig, source: WeightSource, mode: Mode, dtype: torch.dtype
+        self,
+        config: DecoderConfig,
+        source: WeightSource,
+        mode: Mode,
+        dtype: torch.dtype,
+        pack: Callable[[Weight], Weight],
     ) -> None:
         self._c = config
+        self._pack = pack
         self._source = source
         self._mode = mode
         self._dtype = dtype
@@ -79,14 +86,17 @@ class _Builder:
     def weights(self) -> DecoderWeights:
         # four bits cost too much where every token's choice is made
         ends: WeightFormat = "int8" if self._mode == "int4" else self._mode
-        embedding = self._matrix("token_embd.weight", None, self._c.width, ends)
+        embedding = self._pack(self._matrix("token_embd.weight", None, self._c.width, ends))
         tied = not self._source.has("output.weight")
         return DecoderWeights(
             embedding=embedding,
             layers=tuple(self._layer(f"blk.{i}.") for i in range(self._c.layers)),
             norm=self._norm("output_norm"),
-            head=embedding if tied else self._matrix("output.weight", None, self._c.width, ends),
+            head=embedding if tied else self._head(ends),
         )
+
+    def _head(self, format: WeightFormat) -> Weight:
+        return self._pack(self._matrix("output.weight", None, self._c.width, format))
 
     def _layer(self, at: str) -> LayerWeights:
         c = self._c
@@ -95,13 +105,13 @@ class _Builder:
         gate_up = [self._matrix(at + f"ffn_{n}.weight", c.ffn_width, c.width) for n in _GATE_UP]
         return LayerWeights(
             attn_norm=self._norm(at + "attn_norm"),
-            qkv=self._qkv(at),
+            qkv=self._pack(self._qkv(at)),
             qkv_bias=self._qkv_bias(at),
-            out=self._matrix(at + "attn_output.weight", c.width, inner),
+            out=self._pack(self._matrix(at + "attn_output.weight", c.width, inner)),
             out_bias=self._bias(at + "attn_output.bias"),
             ffn_norm=self._norm(at + "ffn_norm"),
-            gate_up=join(gate_up),
-            down=self._matrix(at + "ffn_down.weight", c.width, c.ffn_width),
+            gate_up=self._pack(join(gate_up)),
+            down=self._pack(self._matrix(at + "ffn_down.weight", c.width, c.ffn_width)),
             qk_norm=self._qk_norm(at) if c.qk_norm else None,
             post_attn_norm=self._norm(at + "post_attention_norm") if post else None,
             post_ffn_norm=self._norm(at + "post_ffw_norm") if post else None,
