@@ -114,6 +114,12 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
         help="seconds calls may go on once told to stop",
     )
     group.add_argument(
+        "--session-ledger",
+        type=Path,
+        metavar="DIR",
+        help="this server's own notes of which sessions moved; without, a restart forgets them",
+    )
+    group.add_argument(
         "--session-dir",
         type=Path,
         metavar="DIR",
@@ -135,6 +141,7 @@ def engine_options(args: argparse.Namespace) -> EngineOptions:
         window=args.window,
         cache_bytes=int(args.cache_mb * MB),
         session_ttl_s=args.session_ttl,
+        session_ledger=args.session_ledger,
         max_queued_background_tokens=args.max_background_tokens,
         calibration=args.calibration,
     )

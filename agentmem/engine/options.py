@@ -25,4 +25,5 @@ class EngineOptions(TypedDict, total=False):
     step_tokens: int
     max_queued_background_tokens: int | None
     session_ttl_s: float
+    session_ledger: Path | str | None
     calibration: Path | str | None

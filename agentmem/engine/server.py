@@ -64,6 +64,8 @@ def serve(
     check_sizes(threads, engine.get("window"))
     limits = limits or Limits()
     check_limits(limits)
+    if session_dir is not None:
+        make_folder(session_dir)
     if parent_pid is not None:
         end_with(parent_pid)
     if not keys and not is_local(host):
@@ -83,7 +85,7 @@ def serve(
         if model_path is not None:
             core = load_core(model_path, engine)
             stack.callback(core.close)
-            served.chat = ChatModel(core)
+            served.chat, served.mover = ChatModel(core), core
             for note in core.notes:
                 log.warning("%s", note)
         if embedder_path is not None:
@@ -114,6 +116,14 @@ def check_limits(limits: Limits) -> None:
     for name, (value, low) in least.items():
         if value is not None and not value >= low:
             raise UsageError(f"{name} must be {low:g} at least; got {value:g}")
+
+
+def make_folder(folder: Path) -> None:
+    """The folder for session files; UsageError when it cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as err:
+        raise UsageError(f"--session-dir {folder}: {err.strerror}") from None
 
 
 def is_local(host: str) -> bool:

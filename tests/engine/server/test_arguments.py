@@ -26,13 +26,13 @@ def test_what_is_stated_arrives():
         "--mode", "int8", "--kv", "int8", "--backend", "torch", "--invariant", "--no-drafts",
         "--threads", "2", "--window", "512", "--cache-mb", "64", "--session-ttl", "9",
         "--max-running", "4", "--step-tokens", "128", "--max-background-tokens", "1000",
-        "--calibration", "scales",
+        "--calibration", "scales", "--session-ledger", "notes",
     )  # fmt: skip
     assert arguments.engine_options(args) == {
         "mode": "int8", "kv": "int8", "backend": "torch", "invariant": True, "drafts": False,
         "threads": 2, "window": 512, "cache_bytes": 64 * 2**20, "session_ttl_s": 9.0,
         "max_running": 4, "step_tokens": 128, "max_queued_background_tokens": 1000,
-        "calibration": Path("scales"),
+        "calibration": Path("scales"), "session_ledger": Path("notes"),
     }  # fmt: skip
     args = parsed("--max-body-mb", "1", "--max-concurrency", "3", "--timeout", "5", "--grace", "0")
     limits = arguments.limits(args, 30.0)
