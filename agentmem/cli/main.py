@@ -10,11 +10,22 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 import agentmem
-from agentmem.cli import check, compare, doctor, models, report, run, serve, systems, workload
+from agentmem.cli import (
+    check,
+    compare,
+    doctor,
+    engine,
+    models,
+    report,
+    run,
+    serve,
+    systems,
+    workload,
+)
 from agentmem.cli.say import plain
 from agentmem.errors import AgentMemError
 
-VERBS = (run, report, compare, check, workload, systems, models, serve, doctor)
+VERBS = (run, report, compare, check, workload, systems, models, serve, engine, doctor)
 
 EPILOG = """\
 first steps:

@@ -72,7 +72,7 @@ def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
         (["serve", "--port", "99999", "--embedder", ""], "a port is a number from 0 to 65535"),
         (["serve", "--threads", "-3"], "--threads must be 1 to 1024"),
         (["serve", "--window", "3"], "--window must be 16 tokens at least"),
-        (["serve", "--mode", "fp8"], "choose from"),
+        (["serve", "--mode", "fp9"], "known: fp32, bf16"),
         (["rum", "quickstart"], "invalid choice: 'rum'"),
         (["run"], "see agentmem run --help"),
         (["run", "quickstart", "--systems", ""], "`systems` is empty"),

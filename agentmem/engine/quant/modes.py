@@ -29,12 +29,17 @@ class ModeSpec:
     """Activations in e4m3 with calibrated scales, norms fused where they may be."""
     kv: KVKind | None = None
     """None: as activations are."""
+    grouped: bool = False
+    """Many rows meet the weights with activations in 8 bits, by groups of 64."""
 
 
 MODES: dict[str, ModeSpec] = {
     "fp32": ModeSpec("fp32", "everything in float32"),
     "bf16": ModeSpec("bf16", "weights and activations in bf16, sums in float32"),
     "int8": ModeSpec("int8", "weights in 8 bits, a scale an output"),
+    "int8+group64": ModeSpec(
+        "int8", "int8, and the activations of a prefill by groups of 64, natively", grouped=True
+    ),
     "fp8": ModeSpec("fp8", "weights in e4m3, a scale an output"),
     "int4": ModeSpec("int4", "weights in 4 bits, a scale for 32 inputs; embedding and head int8"),
     "fp8+static": ModeSpec("fp8", "fp8, and activations in e4m3 by calibrated scales", static=True),
@@ -78,11 +83,28 @@ def load_mode(
 ) -> Decoder:
     """A decoder in a mode. DataError for a static one that finds no scales."""
     spec = MODES[name]
+    if spec.grouped:
+        kernels = grouped(kernels)
     given = calibration if spec.static else None
     decoder = load_decoder(path, spec.format, kernels=kernels, calibration=given)
     if spec.static and all(m.input_scale is None for _, m in linears(decoder.weights)):
         raise DataError(f"the mode {name} needs scales: agentmem engine calibrate makes them")
     return decoder
+
+
+def grouped(kernels: Kernels | None) -> Kernels:
+    """The native kernels with an int8 prefill; UsageError where they are not in use."""
+    from agentmem.engine.kernels import native
+
+    if kernels is None or not kernels.name.startswith("native"):
+        raise UsageError("the mode int8+group64 runs on the native kernels only")
+    return native.NativeKernels(kernels.invariant, "group64")
+
+
+def runnable(names: Sequence[str], kernels: Kernels) -> list[str]:
+    """Those of the modes that these kernels have."""
+    native = kernels.name.startswith("native")
+    return [name for name in names if native or not MODES[name].grouped]
 
 
 def measure(

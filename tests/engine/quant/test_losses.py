@@ -9,13 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from agentmem.engine.kernels.torch_backend import kernels_for
 from agentmem.engine.loader import load_decoder
 from agentmem.engine.models.alone import Alone
 from agentmem.engine.quant import losses
 from agentmem.engine.quant.calibrate import calibrate, text_windows
 from agentmem.engine.quant.losses import Perplexity, contexts, nll, perplexity
 from agentmem.engine.quant.measure import Text
-from agentmem.engine.quant.modes import MODES, chosen, load_mode, measure
+from agentmem.engine.quant.modes import MODES, chosen, load_mode, measure, runnable
 from agentmem.engine.quant.orders import lines, orders
 from agentmem.errors import DataError, UsageError
 
@@ -76,7 +77,7 @@ def test_every_mode_is_measured_against_bf16(model: Path) -> None:
     told: list[tuple[str, int]] = []
     rows = measure(
         model,
-        chosen("all"),
+        runnable(chosen("all"), kernels_for(False)),
         windows,
         calibrate(model, 64, TEXT),
         on_progress=lambda mode, tokens: told.append((mode, tokens)),
@@ -97,6 +98,9 @@ def test_modes_are_named_or_refused(model: Path) -> None:
     for wrong in ("int9", "", "fp8,quick"):
         with pytest.raises(UsageError):
             chosen(wrong)
+    assert "int8+group64" not in runnable(chosen("all"), kernels_for(False))
+    with pytest.raises(UsageError, match="native kernels only"):
+        load_mode(model, "int8+group64", kernels=kernels_for(False))
     with pytest.raises(DataError, match="needs scales"):
         load_mode(model, "fp8+static")
 
