@@ -91,7 +91,7 @@ def test_where_keys_come_from(tmp_path):
 
 
 def test_only_as_many_calls_as_there_are_places(start):
-    server = start(slow(), FakeEmbedder(), limits={"max_concurrency": 1})
+    server = start(slow("x" * 60), FakeEmbedder(), limits={"max_concurrency": 1})
     thread, replies = in_background(server)
     assert wait_for(lambda: server.core.steps > 1)
     for path, body in ((CHAT, BODY), ("/v1/embeddings", {"input": "x"})):
