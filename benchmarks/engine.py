@@ -103,26 +103,28 @@ def parser() -> argparse.ArgumentParser:
 def options_of(args: argparse.Namespace) -> Options:
     """Checked options; ValueError, DataError or OSError for what cannot be."""
     peers = () if args.peers == "none" else split(args.peers, "peer", list(PEERS))
+    groups = split(args.work, "work", list(GROUPS))
+    modes = split(args.modes, "mode", list(OWN_MODES))
+    if args.rounds < 1 or args.threads < 1:
+        raise ValueError("--rounds and --threads must be 1 at least")
     found = {}
     for file in args.perplexity:
         found |= perplexities(json.loads(file.read_text(encoding="utf-8")))
     models = tuple(name for name in args.models.split(",") if name)
     for model in models:
         resolve(model)
-    if args.rounds < 1 or args.threads < 1:
-        raise ValueError("--rounds and --threads must be 1 at least")
     logs = args.logs or Path(tempfile.mkdtemp(prefix="engine-bench-"))
     logs.mkdir(parents=True, exist_ok=True)
     return Options(
         models=models,
         peers=peers,
-        groups=split(args.work, "work", list(GROUPS)),
+        groups=groups,
         rounds=args.rounds,
         threads=args.threads,
         quick=args.quick,
         logs=logs.resolve(),
         perplexities=found,
-        modes=split(args.modes, "mode", list(OWN_MODES)),
+        modes=modes,
     )
 
 

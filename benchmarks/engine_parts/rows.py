@@ -87,14 +87,14 @@ def compare(
     """Fill the row: the best rival is the one with the best median."""
     mine = known(ours)
     row.rounds = {"ours": list(ours), **{name: list(v) for name, v in rivals.items()}}
-    if not mine:
-        row.status, row.reason = MISSING, row.reason or "no round gave a figure"
-        return row
-    row.ours, row.spread = statistics.median(mine), spread(mine)
     medians = {name: statistics.median(known(v)) for name, v in rivals.items() if known(v)}
     for name, middle in medians.items():
         told = row.peers.setdefault(name, {})
         told |= {"median": middle, "spread": spread(known(rivals[name]))}
+    if not mine:
+        row.status, row.reason = MISSING, row.reason or "no round gave a figure"
+        return row
+    row.ours, row.spread = statistics.median(mine), spread(mine)
     if not medians:
         row.reason = row.reason or "nothing to compare with"
         return row

@@ -36,8 +36,12 @@ class Screen:
             TimeRemainingColumn(),
             console=self.console,
             transient=True,
+            # jobs differ in length: the time left is told from many of them
+            speed_estimate_period=900,
         )
         self._task: TaskID | None = None
+        self.jobs = 0
+        """Jobs that are over."""
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -60,6 +64,7 @@ class Screen:
 
     def done(self, jobs: int = 1) -> None:
         """So many jobs are over, or will not come."""
+        self.jobs += jobs
         if self._task is not None:
             self._progress.advance(self._task, jobs)
 

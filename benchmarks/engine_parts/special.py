@@ -22,10 +22,13 @@ CLASS_TARGET = 1 / 1.5
 UNBOUNDED = 1 << 60
 
 
+JOBS = {"drafts": 4, "memory": 2, "queue": len(QUEUES), "classes": 3}
+"""A round of each."""
+
+
 def jobs(groups: tuple[str, ...], rounds: int) -> int:
     """How many jobs the special works of one model are."""
-    each = {"drafts": 4, "memory": 2, "queue": len(QUEUES), "classes": 3}
-    return rounds * sum(count for group, count in each.items() if group in groups)
+    return rounds * sum(count for group, count in JOBS.items() if group in groups)
 
 
 def run(bench: Bench, model: str) -> None:
@@ -34,10 +37,12 @@ def run(bench: Bench, model: str) -> None:
     for group, work in works.items():
         if group not in bench.options.groups:
             continue
+        before = bench.screen.jobs
         try:
             work(bench, model)
         except EngineFailedError as error:
             bench.emit(not_available(group, model, "-", "", str(error)))
+        bench.screen.done(before + bench.options.rounds * JOBS[group] - bench.screen.jobs)
 
 
 def drafts(bench: Bench, model: str) -> None:
@@ -110,6 +115,7 @@ def memory(bench: Bench, model: str) -> None:
     taken: dict[str, list[float | None]] = {"ours": [], peer.name: []}
     link = None
     for number in range(bench.options.rounds):
+        row.conditions.append(bench.conditions())
         for name, values in taken.items():
             bench.screen.doing(f"{model}  peak memory  {name}")
             try:

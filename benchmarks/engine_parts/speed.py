@@ -10,7 +10,7 @@ from benchmarks.engine_parts.bench import Bench, closing, peers_of
 from benchmarks.engine_parts.cases import OWN_MODES, Against, Case
 from benchmarks.engine_parts.floor import config_of, floor_tokens_s
 from benchmarks.engine_parts.link import EngineFailedError, Link
-from benchmarks.engine_parts.rows import Row, compare, not_available
+from benchmarks.engine_parts.rows import Row, compare
 
 SAMPLE = "The capital of France is Paris, the capital of Italy is Rome, the capital of Spain is"
 KV_KINDS = ("fp32", "bf16", "int8")
@@ -138,24 +138,23 @@ def once(
 
 def row_of(bench: Bench, model: str, case: Case, mode: str, against: Against, taken: Taken) -> Row:
     """One row of a case that was measured."""
-    work, label = case.work + against.title, f"ours/{mode}"
-    if label not in taken.figures:
-        reason = bench.reasons.get((model, label), "not loaded")
-        row = not_available(work, model, mode, case.unit, reason)
-    else:
-        row = Row(work, model, mode, case.unit)
+    label = f"ours/{mode}"
+    row = Row(case.work + against.title, model, mode, case.unit)
     row.target, row.conditions = against.target, taken.conditions
+    missing = label not in taken.figures
+    if missing:
+        row.reason = bench.reasons.get((model, label), "not loaded")
     if against.rivals in ("peers", "bf16 peers"):
         for name in bench.options.peers:
-            if (reason_of := bench.reasons.get((model, name))) is not None:
-                row.peers[name] = {"missing": reason_of}
-    if label not in taken.figures:
-        return row
+            if (reason := bench.reasons.get((model, name))) is not None:
+                row.peers[name] = {"missing": reason}
+    elif missing:
+        return compare(row, [], {}, case.rate)
     rivals = rivals_of(bench, model, case, mode, against, taken)
     for name in rivals:
         facts = bench.engines.get(f"{model} {name}", {})
         row.peers.setdefault(name, {})["mode"] = facts.get("mode", "-")
-    return compare(row, taken.figures[label], rivals, case.rate)
+    return compare(row, taken.figures.get(label, []), rivals, case.rate)
 
 
 def rivals_of(

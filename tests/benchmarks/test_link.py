@@ -49,7 +49,7 @@ def test_an_engine_is_stopped_except_while_it_is_asked(start: Callable[..., Link
     assert state(link.pid) == "T"
     told = link.ask("sleep", seconds=0.1)
     assert told["job_s"] >= 0.1
-    assert 0 <= told["foreign_cores"] <= os.cpu_count()  # type: ignore[operator]
+    assert 0 <= told["foreign_cores"] < 1.5 * (os.cpu_count() or 1)  # in ticks of 10 ms
     assert state(link.pid) == "T"
 
 
