@@ -13,10 +13,7 @@ from agentmem.engine.quant.calibration import Calibration
 from agentmem.engine.quant.losses import Perplexity, perplexity
 from agentmem.engine.quant.measure import OrderGap, Text, cast_first, order_gaps, ranges
 
-REFERENCE = {
-    "llama": "transformers casts before it multiplies by a norm's weight",
-    "qwen2": "transformers casts before it multiplies by a norm's weight",
-}
+CAST_FIRST = ("llama", "qwen2")
 """Models whose own reference rounds in another order than this engine, fused or not."""
 
 
@@ -33,8 +30,8 @@ class Orders:
     cast_first: Perplexity
     round_first: Perplexity
     no_round: Perplexity
-    reference: str | None
-    """How the model's own reference differs, where it does."""
+    reference_casts: bool
+    """The model's own reference (transformers) is cast-first."""
 
 
 def orders(
@@ -71,7 +68,7 @@ def orders(
         cast_first=cast,
         round_first=first,
         no_round=run("fp8+static, no-round", static),
-        reference=REFERENCE.get(static.config.arch),
+        reference_casts=static.config.arch in CAST_FIRST,
     )
 
 
@@ -95,9 +92,10 @@ def lines(found: Orders) -> list[str]:
         f"  perplexity, fp8+static: {found.round_first.value:.3f}; "
         f"no-round {found.no_round.loss_over(found.round_first):+.3%}"
     )
-    if found.reference is not None:
+    if found.reference_casts:
+        apart = f"{found.gaps[1].relative_rms:.1e}"
         told.append(
-            f"the reference of this model, {found.reference}; this engine does not, fused or not: "
-            f"the values of its norms are {found.gaps[1].relative_rms:.2e} apart (relative)"
+            "transformers computes this model's norms cast-first; this engine does not, fused or "
+            f"not: the values are {apart} apart (root mean square, relative)"
         )
     return told
