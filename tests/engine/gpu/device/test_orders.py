@@ -152,6 +152,7 @@ SLOWER = {
     "linear fp8",
     "rope_store bf16",
     "attention, each row",
+    "attention, window",
 }
 """Whose fast siblings run the same kernel."""
 
