@@ -144,6 +144,7 @@ class Ours:
     def queue(self, count: int, tokens: int = 4000) -> dict[str, Any]:
         """So many background requests that wait, beside those that fill every place."""
         prompt = tuple(texts.prompts(1, 16, seed=1, vocabulary=self.core.vocab_size)[0])
+        tokens = min(tokens, self.core.window - len(prompt))
         sampling = self._sampling(max_tokens=tokens, ignore_eos=True)
         began = time.perf_counter()
         for number in range(count):

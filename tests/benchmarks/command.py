@@ -30,7 +30,7 @@ def tiny_model(folder: Path) -> Path:
     save_toy(TOYS["llama"], folder)
     _save_tokenizer(folder)
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 512}))
+    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 4096}))
     return folder
 
 
