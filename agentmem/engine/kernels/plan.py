@@ -117,9 +117,18 @@ def takes(decoder: Decoder) -> bool:
     own = [t for x in weights.layers for t in (x.qk_norm, x.post_attn_norm, x.post_ffn_norm)]
     return (
         all(m.format in known and m.data.is_contiguous() for m in matrices)
+        and not any(_quantises(layer) for layer in weights.layers)
         and all(n.dtype in _PLAIN and n.is_contiguous() for n in [*norms, weights.norm])
         and all(t is None or (t.dtype == torch.float32 and t.is_contiguous()) for t in own)
     )
+
+
+def _quantises(layer: LayerWeights) -> bool:
+    """A matrix with a static scale quantises a plain activation first, which a plan does not."""
+    plain = [layer.out, layer.down]
+    plain += [] if layer.fuse_attn_norm else [layer.qkv]
+    plain += [] if layer.fuse_ffn_norm else [layer.gate_up]
+    return any(matrix.input_scale is not None for matrix in plain)
 
 
 def _factor(weight: Weight, bias: Tensor | None, fused: bool) -> tuple[int, ...]:

@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from agentmem.engine.kernels import native as built
+from agentmem.engine.kernels import plan
 from agentmem.engine.kernels.base import RoundingOrder
 from agentmem.engine.kernels.torch_backend import TorchKernels
 from agentmem.engine.kernels.weights import QuantisedActivation
@@ -163,6 +165,30 @@ def test_the_norm_and_its_linear_share_one_scale_object(tmp_path: Path) -> None:
     decoder = load_decoder(tmp_path, "fp8", kernels=Watching(), calibration=calibrated(tmp_path))
     Alone(decoder, 8).run(torch.tensor(PROMPT))
     assert len(seen) == 2 * LAYERS and all(a == b for a, b in seen)
+
+
+def test_the_native_kernels_run_the_same_model(tmp_path: Path) -> None:
+    if built.WHY_NOT:
+        pytest.skip(built.WHY_NOT)
+    save_plain(tmp_path)
+    calibration = calibrated(tmp_path)
+    kernels = built.kernels_for(False)
+    fused = load_decoder(tmp_path, "fp8", kernels=kernels, calibration=calibration)
+    active = fused.weights.layers[0]
+    assert active.fuse_attn_norm and active.down.input_scale is not None
+    assert not plan.takes(fused), "a plan would leave out the quantisation before out and down"
+    torch_made, _ = static_model(tmp_path, calibration)
+    ids = torch.tensor(PROMPT)
+    got, expected = (Alone(decoder, 8).run(ids).float() for decoder in (fused, torch_made))
+    exact = Alone(load_decoder(tmp_path, "bf16"), 8).run(ids).float()
+    assert spread(got - expected, exact) < spread(expected - exact, exact)
+    plain = load_decoder(tmp_path, "fp8", kernels=kernels)
+    made = activate(plain.config, plain.weights, torch.bfloat16, calibration, Runtime(kernel=False))
+    unfused = Decoder(
+        plain.config, made.weights, kernels, dtype=torch.bfloat16, residual=made.residual
+    )
+    assert not unfused.weights.layers[0].fuse_attn_norm
+    assert torch.equal(Alone(unfused, 8).run(ids).float(), got)
 
 
 def test_norms_that_bf16_cannot_hold_fall_back_and_say_so(tmp_path: Path) -> None:
