@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,9 +21,17 @@ from agentmem.errors import DataError
 from agentmem.modelfiles.fetch import model_name, verify
 from agentmem.modelfiles.tokenizer import Tokenizer, load_tokenizer
 
+if TYPE_CHECKING:
+    from agentmem.engine.core import EngineCore
+
 BATCH_TOKENS: dict[TrafficClass, int] = {"interactive": 4096, "background": 1024}
 """Padded tokens of one forward pass: enough to keep cores busy, little enough for caches; in the
 background less, since an interactive request may wait for one to end."""
+
+INTERACTIVE: TrafficClass = "interactive"
+PATIENCE_S = 5.0
+"""How long a background batch gives way to interactive work: it is late, never lost."""
+_LOOK_S = 0.005
 
 
 class Embedder:
@@ -44,6 +52,8 @@ class Embedder:
         self._model = model
         self._mean = mean
         self.turns = Turns()
+        self.ahead: Callable[[], bool] = lambda: False
+        """Whether interactive work elsewhere goes before a background batch."""
 
     @classmethod
     def load(cls, path: Path | str, threads: int | None = None) -> Embedder:
@@ -61,6 +71,19 @@ class Embedder:
             weights=weights,
             mean=_pools_by_mean(path),
         )
+
+    def share(self, core: EngineCore) -> None:
+        """Compute in turns with an engine, in the background only while nobody waits for it.
+
+        Turns alone are not enough: between two steps of a request the engine does not queue for
+        one, so a batch would come between any two tokens.
+        """
+
+        def ahead() -> bool:
+            now, kind = core.stats(), INTERACTIVE
+            return now.running[kind] + now.waiting[kind] + now.queued_tokens[kind] > 0
+
+        self.turns, self.ahead = core.turns, ahead
 
     def embed(
         self, texts: list[str], *, traffic_class: TrafficClass = "interactive"
@@ -89,6 +112,8 @@ class Embedder:
         # the number of threads is a property of the calling thread, too
         torch.set_num_threads(self.threads)
         for batch in _batches([len(one) for one in ids], BATCH_TOKENS[traffic_class]):
+            if traffic_class != INTERACTIVE:
+                self._give_way(stopped)
             with self.turns.turn(traffic_class):
                 if stopped():
                     raise EmbeddingStoppedError
@@ -104,6 +129,12 @@ class Embedder:
 
     def close(self) -> None:
         """Nothing is held but memory."""
+
+    def _give_way(self, stopped: Callable[[], bool]) -> None:
+        """Wait while interactive work is there, but not for ever."""
+        until = time.monotonic() + PATIENCE_S
+        while self.ahead() and not stopped() and time.monotonic() < until:
+            time.sleep(_LOOK_S)
 
     def _cut(self, ids: list[int]) -> list[int]:
         if len(ids) <= self.window:

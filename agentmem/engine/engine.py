@@ -61,7 +61,7 @@ class Engine:
         try:
             if embedder is not None:
                 found = Embedder.load(resolve(embedder), options.get("threads"))
-                found.turns = core.turns
+                found.share(core)
         except BaseException:
             core.close()
             raise

@@ -91,7 +91,7 @@ def serve(
         if embedder_path is not None:
             embedder = load_embedder(embedder_path, threads)
             if served.chat is not None:
-                embedder.turns = served.chat.core.turns
+                embedder.share(served.chat.core)
             served.embed = EmbedModel(embedder, truncate=truncate_embeddings)
             stack.callback(served.embed.close)
         asyncio.run(_run(served, listener, ready_fd))

@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from agentmem.engine import embed
+from agentmem.engine.core import EngineCore
 from agentmem.engine.embed import BATCH_TOKENS, Embedder
 from agentmem.engine.errors import EmbeddingStoppedError
 from agentmem.engine.turns import Turns
+from tests.engine.core.drive import run
 from tests.engine.server.fakes import ByteTokenizer, FakeCore
+from tests.engine.server.real import toy
 
 PATH = "/v1/embeddings"
 TEXTS = [f"text {i} " + "x" * (i * 7 % 60) for i in range(2300)]
@@ -76,6 +80,36 @@ def test_an_interactive_turn_waits_for_one_small_batch_at_most():
     assert len(began) == 20, "the background call was meant to last"
     # At most the one that was about to begin; a thread that sleeps before it asks may see more.
     assert sum(count > 1 for count in began) <= 2, began
+
+
+def test_a_whole_interactive_request_is_delayed_by_one_batch_at_most(tmp_path):
+    torch.set_num_threads(1)
+    core = EngineCore.load(toy(tmp_path), mode="fp32", threads=1, drafts=False)
+    one = embedder(0.01)
+    one.share(core)
+    try:
+        background = threading.Thread(
+            target=one.embed, args=(TEXTS,), kwargs={"traffic_class": "background"}
+        )
+        background.start()
+        while not one._model.shapes:
+            time.sleep(0.001)
+        before = len(one._model.shapes)
+        answer = run(core, [97] * 40, max_tokens=60)
+        during = len(one._model.shapes) - before
+        assert background.is_alive(), "it was meant to last"
+        background.join()
+        # One may begin between the count and the request's arrival, another just at its end.
+        assert during <= 2, f"{during} batches came between {len(answer.tokens)} tokens"
+    finally:
+        core.close()
+
+
+def test_background_batches_are_late_and_not_lost(monkeypatch):
+    monkeypatch.setattr(embed, "PATIENCE_S", 0.02)
+    one = embedder()
+    one.ahead = lambda: True
+    assert one.embed(TEXTS[:40], traffic_class="background").shape == (40, 8)
 
 
 def test_over_http_an_interactive_call_overtakes(start):

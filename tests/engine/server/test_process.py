@@ -28,6 +28,7 @@ class Core(FakeCore):
 
 class Embed(FakeEmbedder):
     load = classmethod(lambda cls, path, threads=None: cls())
+    share = lambda self, core: None
 
 def module(name, **content):
     sys.modules[name] = types.ModuleType(name)
