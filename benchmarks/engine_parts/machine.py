@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-_FEATURES = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "avx_vnni")
-_FEATURES += ("amx_tile", "amx_int8", "amx_bf16")
+_FEATURES = (
+    "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "avx_vnni",
+    "amx_tile", "amx_int8", "amx_bf16",
+)  # fmt: skip
 _PACKAGES = ("torch", "numpy", "transformers", "agentmem-profiler")
 
 

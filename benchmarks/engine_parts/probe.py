@@ -35,7 +35,7 @@ class Probe:
 
     def probe(self, seconds: float = 0.5) -> dict[str, Any]:
         """Best GB/s of any way of reading, and best GFLOP/s at 512 rows, half the time each."""
-        reads = [
+        reads: list[Callable[[], Any]] = [
             lambda: self._torch.mv(self._plain.view(-1, 4096), self._vector),
             lambda: self._torch.mv(self._half.view(-1, 4096), self._vector.bfloat16()),
             self._whole.sum,
