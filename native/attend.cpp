@@ -293,10 +293,11 @@ void attend_chunk(const Attend& a, const Tile& t, const Room<Way>& m, int64_t ch
     Way::pack(a, b, n, m.keys, m.values);
     // a query that sees none of these keys would come out as it went in
     int64_t at = max64(0, key - t.position) * t.per;
+#if defined(__AVX512F__)
     for (; at + 4 <= queries; at += 4) meet<Way, 4>(a, t, m, b, key, n, at, s);
-    if (queries - at == 3) meet<Way, 3>(a, t, m, b, key, n, at, s);
-    if (queries - at == 2) meet<Way, 2>(a, t, m, b, key, n, at, s);
-    if (queries - at == 1) meet<Way, 1>(a, t, m, b, key, n, at, s);
+    if (queries - at >= 2) meet<Way, 2>(a, t, m, b, key, n, at, s), at += 2;
+#endif
+    for (; at < queries; at++) meet<Way, 1>(a, t, m, b, key, n, at, s);
   }
 }
 

@@ -10,6 +10,11 @@ namespace agentmem {
 namespace ISA {
 namespace {
 
+#if AGENTMEM_ZEN4
+constexpr bool kTall = true;  // two weight rows at once
+#else
+constexpr bool kTall = false;
+#endif
 constexpr int64_t kBlock = 64;  // activation rows prepared at once
 constexpr float kTop = 32639.0f;  // 127 * 256 + 127
 
@@ -384,6 +389,15 @@ INLINE void put(const Linear& a, int64_t n, const Rows& x, int64_t first, int64_
   }
 }
 
+// Without the tiles' instructions a wider one only costs time to compile.
+#if AGENTMEM_ZEN4
+#define AGENTMEM_WIDE(call)                                                   \
+  for (; c + 4 <= m; c += 4) call<R, 4>(a, n, x, f, c);                       \
+  if (m - c == 3) call<R, 3>(a, n, x, f, c), c += 3;                          \
+  if (m - c == 2) call<R, 2>(a, n, x, f, c), c += 2;
+#else
+#define AGENTMEM_WIDE(call)
+#endif
 #define AGENTMEM_TILES(format)                                                              \
   template <int R, int C>                                                                   \
   INLINE void one_##format(const Linear& a, int64_t n, const Rows& x, int64_t f, int64_t m) { \
@@ -394,14 +408,12 @@ INLINE void put(const Linear& a, int64_t n, const Rows& x, int64_t first, int64_
   template <int R>                                                                          \
   INLINE void row_##format(const Linear& a, int64_t n, const Rows& x, int64_t f, int64_t m) { \
     int64_t c = 0;                                                                          \
-    for (; c + 4 <= m; c += 4) one_##format<R, 4>(a, n, x, f, c);                           \
-    if (m - c == 3) one_##format<R, 3>(a, n, x, f, c);                                      \
-    if (m - c == 2) one_##format<R, 2>(a, n, x, f, c);                                      \
-    if (m - c == 1) one_##format<R, 1>(a, n, x, f, c);                                      \
+    AGENTMEM_WIDE(one_##format)                                                             \
+    for (; c < m; c++) one_##format<R, 1>(a, n, x, f, c);                                   \
   }                                                                                         \
   static void slab_##format(const Linear& a, int64_t lo, int64_t hi, const Rows& x, int64_t f, int64_t m) { \
     int64_t n = lo;                                                                         \
-    if (m >= 4)                                                                             \
+    if constexpr (kTall) if (m >= 4)                                                                    \
       for (; n + 2 <= hi; n += 2) row_##format<2>(a, n, x, f, m);                           \
     for (; n < hi; n++) row_##format<1>(a, n, x, f, m);                                     \
   }

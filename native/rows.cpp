@@ -228,11 +228,25 @@ void embed(const Embed& a, int tid, int threads) {
 void unpack(const Unpack& a, int tid, int threads) {
   int64_t lo, hi;
   share(a.w.rows, 1, tid, threads, &lo, &hi);
-  for (int64_t r = lo; r < hi; r++)
-    for (int64_t c = 0; c < a.w.cols; c += 16) {
+  for (int64_t r = lo; r < hi; r++) {
+    int64_t c = 0;
+    const uint8_t* codes = (const uint8_t*)a.w.data + r * a.w.cols;
+    uint16_t* out = (uint16_t*)a.out + r * a.w.cols;
+    const int64_t whole = a.w.cols & ~(int64_t)15;
+    if (a.w.type == I8) {
+      const vf scale = splat(a.w.scale[r]);
+      for (; c < whole; c += 16)
+        store(out + c, to_bf16(__builtin_convertvector(__builtin_convertvector(load<vc>(codes + c), vi), vf) * scale));
+    } else if (a.w.type == E4M3) {
+      const vf scale = splat(a.w.scale[r]);
+      for (; c < whole; c += 16)
+        store(out + c, to_bf16(from_e4m3(__builtin_convertvector(load<vb>(codes + c), vu)) * scale));
+    }
+    for (; c < a.w.cols; c += 16) {
       const int64_t n = a.w.cols - c;
       store_upto(a.out, BF16, r * a.w.cols + c, values_of(a.w, r, c, n), n);
     }
+  }
 }
 
 void quantise(const Quantise& a, int tid, int threads) {

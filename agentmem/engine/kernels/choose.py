@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Literal
 
 from agentmem.engine.kernels import arena, native
 from agentmem.engine.kernels.base import Kernels
+from agentmem.engine.kernels.processor import cpu_flags
 from agentmem.engine.kernels.torch_backend import kernels_for as torch_kernels
 from agentmem.errors import UsageError
 
 Backend = Literal["auto", "torch", "native"]
-_TELLING = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512vbmi", "amx_tile", "amx_int8")
+_TELLING = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "avx512vbmi", "amx_bf16", "amx_int8")
 
 
 def choose(backend: Backend = "auto", invariant: bool = False) -> Kernels:
@@ -31,19 +31,7 @@ def describe() -> dict[str, Any]:
         "native": native.builds() if there else [],
         "native_version": native.VERSION if there else None,
         "why_not_native": native.WHY_NOT,
-        "cpu_features": [name for name in _TELLING if name in _flags()],
+        "cpu_features": [name for name in _TELLING if name in cpu_flags()],
         "huge_pages": arena.policy(),
         "huge_bytes": arena.huge_bytes(),
     }
-
-
-def _flags() -> set[str]:
-    """What the first processor says it can do; empty where the system does not tell."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return set()
-    for line in lines:
-        if line.startswith("flags"):
-            return set(line.split())
-    return set()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 from functools import cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -20,10 +20,28 @@ from agentmem.engine.batch import Batch
 from agentmem.engine.config import Activation
 from agentmem.engine.kernels import arena
 from agentmem.engine.kernels.base import RoundingOrder
+from agentmem.engine.kernels.pointers import (
+    TYPES,
+    contiguous,
+    matrix,
+    optional,
+    page_numbers,
+    plain,
+    whole,
+)
+from agentmem.engine.kernels.processor import cpu_flags
 from agentmem.engine.kernels.torch_backend import TorchKernels
 from agentmem.engine.kernels.weights import QuantisedActivation, Weight
 from agentmem.engine.kv.layout import KVPages
 from agentmem.engine.quant.fp8 import check_known, static_quantise
+
+if TYPE_CHECKING:
+    from agentmem.engine.kernels.base import Layers
+    from agentmem.engine.models.decoder import Decoder
+
+if TYPE_CHECKING:
+    from agentmem.engine.kernels.base import Layers
+    from agentmem.engine.models.decoder import Decoder
 
 _native: Any = None
 WHY_NOT: str | None = None
@@ -37,11 +55,11 @@ VERSION = 1
 Prefill = Literal["unpack", "group64"]
 """How many rows meet int8 weights: in bf16, or with activations in 8 bits by groups of 64."""
 
-TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float8_e4m3fn: 2, torch.int8: 3}
-_FORMATS = {"fp32": 0, "bf16": 1, "fp8": 2, "int8": 3, "int4": 4}
 ACTIVATIONS = {"silu": 0, "gelu_tanh": 1}
-_FEW = 16
+FEW = 16
 """Rows up to which a product is native."""
+_MANY = 48
+"""Rows of a sequence from which attention is torch's, where the processor has AMX."""
 _FEW_BYTES = 1 << 16
 """Matrices and rows below this size are not worth a second thread."""
 
@@ -61,14 +79,20 @@ class NativeKernels(TorchKernels):
         """The same matrix in memory of huge pages, where the system gives any."""
         return arena.settle(weight)
 
+    def plan(self, decoder: Decoder) -> Layers | None:
+        """See Kernels."""
+        from agentmem.engine.kernels.plan import plan_for  # it takes decoders apart
+
+        return plan_for(decoder)
+
     def embed(self, tokens: Tensor, weight: Weight) -> Tensor:
         """See Kernels."""
-        if not _contiguous(weight.data) or len(tokens) == 0:
+        if not contiguous(weight.data) or len(tokens) == 0:
             return super().embed(tokens, weight)
         n, columns = len(tokens), weight.columns
         out = torch.empty((n, columns), dtype=torch.float32)
         _native.embed(
-            _whole(tokens).data_ptr(),
+            whole(tokens).data_ptr(),
             *matrix(weight),
             n,
             1.0,
@@ -91,10 +115,10 @@ class NativeKernels(TorchKernels):
         n = len(data)
         if not self._takes(data, dtype, weight, bias):
             return super().linear(x, weight, bias)
-        if n > _FEW and not self.invariant:
+        if n > FEW and not self.invariant:
             return self._many(x, weight, bias)
         out = torch.empty((n, weight.rows), dtype=dtype)
-        data = _whole(data)
+        data = whole(data)
         _native.linear(
             *matrix(weight),
             data.data_ptr(),
@@ -110,17 +134,17 @@ class NativeKernels(TorchKernels):
 
     def norm(self, x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
         """See Kernels."""
-        if not _plain(x, weight) or dtype not in TYPES:
+        if not plain(x, weight) or dtype not in TYPES:
             return super().norm(x, weight, eps, dtype)
-        return self._norm(_whole(x), weight, eps, dtype, None)
+        return self._norm(whole(x), weight, eps, dtype, None)
 
     def add_norm(
         self, x: Tensor, delta: Tensor, weight: Tensor, eps: float, dtype: torch.dtype
     ) -> Tensor:
         """See Kernels."""
-        if not _plain(x, weight, delta) or dtype not in TYPES or not x.is_contiguous():
+        if not plain(x, weight, delta) or dtype not in TYPES or not x.is_contiguous():
             return super().add_norm(x, delta, weight, eps, dtype)
-        return self._norm(x, weight, eps, dtype, _whole(delta))
+        return self._norm(x, weight, eps, dtype, whole(delta))
 
     def norm_quant(
         self,
@@ -133,21 +157,21 @@ class NativeKernels(TorchKernels):
     ) -> QuantisedActivation:
         """See Kernels."""
         alike = weight.dtype == x.dtype and scale.dtype == torch.float32
-        if not (alike and _plain(x, weight, delta) and x.is_contiguous()):
+        if not (alike and plain(x, weight, delta) and x.is_contiguous()):
             return super().norm_quant(x, weight, eps, scale, order, delta)
         rounded = TYPES[x.dtype] if order == "round-first" else 0
-        other = None if delta is None else _whole(delta)
+        other = None if delta is None else whole(delta)
         data = self._norm(x, weight, eps, torch.float8_e4m3fn, other, rounded, scale.data_ptr())
         return QuantisedActivation(data, scale, x.dtype)
 
     def gate(self, gate_up: Tensor, activation: Activation) -> Tensor:
         """See Kernels."""
-        if not _plain(gate_up):
+        if not plain(gate_up):
             return super().gate(gate_up, activation)
         n, width = gate_up.shape[0], gate_up.shape[1] // 2
         out = torch.empty((n, width), dtype=gate_up.dtype)
         _native.gate(
-            _whole(gate_up).data_ptr(),
+            whole(gate_up).data_ptr(),
             TYPES[gate_up.dtype],
             n,
             width,
@@ -170,17 +194,17 @@ class NativeKernels(TorchKernels):
     ) -> Tensor:
         """See Kernels."""
         n, all_heads, dim = qkv.shape
-        if not _plain(qkv) or dim % 2 or (qk_norm is not None and not _plain(qk_norm)):
+        if not plain(qkv) or dim % 2 or (qk_norm is not None and not plain(qk_norm)):
             return super().rope_store(qkv, rotations, slots, pages, layer, kv_heads, qk_norm, eps)
         heads = all_heads - 2 * kv_heads
         out = torch.empty((n, heads, dim), dtype=qkv.dtype)
-        turned = _whole(rotations)
+        turned = whole(rotations)
         _native.rope(
-            _whole(qkv).data_ptr(),
+            whole(qkv).data_ptr(),
             TYPES[qkv.dtype],
             turned.data_ptr(),
-            _whole(slots).data_ptr(),
-            *_pages(pages, layer),
+            whole(slots).data_ptr(),
+            *page_numbers(pages, layer),
             n,
             heads,
             0 if qk_norm is None else qk_norm.data_ptr(),
@@ -202,18 +226,18 @@ class NativeKernels(TorchKernels):
     ) -> Tensor:
         """See Kernels."""
         n, heads, dim = q.shape
-        if not _plain(q) or dim > 1024:
+        if not plain(q) or dim > 1024 or self._tiles(q, n // max(1, batch.sequences)):
             return super().attend(q, pages, layer, batch, group, scale, window)
-        table = _whole(batch.tables[group])
+        table = whole(batch.tables[group])
         out = torch.empty((n, heads * dim), dtype=q.dtype)
         _native.attend(
-            _whole(q).data_ptr(),
+            whole(q).data_ptr(),
             TYPES[q.dtype],
-            *_pages(pages, layer),
+            *page_numbers(pages, layer),
             heads,
             batch.sequences,
-            _whole(batch.starts).data_ptr(),
-            _whole(batch.contexts).data_ptr(),
+            whole(batch.starts).data_ptr(),
+            whole(batch.contexts).data_ptr(),
             table.data_ptr(),
             table.shape[1],
             scale,
@@ -225,10 +249,10 @@ class NativeKernels(TorchKernels):
 
     def argmax(self, logits: Tensor) -> Tensor:
         """The first of the largest of each row [n, width]: int64 [n]."""
-        if not _plain(logits) or logits.shape[1] == 0:
+        if not plain(logits) or logits.shape[1] == 0:
             return logits.argmax(dim=-1)
         out = torch.empty(len(logits), dtype=torch.int64)
-        rows = _whole(logits)
+        rows = whole(logits)
         _native.argmax(
             rows.data_ptr(),
             TYPES[rows.dtype],
@@ -238,17 +262,22 @@ class NativeKernels(TorchKernels):
         )
         return out
 
+    def _tiles(self, q: Tensor, rows: int) -> bool:
+        """Whether torch has matrix instructions for prefill that this code has not."""
+        many = rows >= _MANY and q.dtype == torch.bfloat16
+        return many and not self.invariant and "amx_bf16" in cpu_flags()
+
     def _takes(self, x: Tensor, dtype: torch.dtype, weight: Weight, bias: Tensor | None) -> bool:
         """Whether the native product knows these shapes and types."""
         if dtype not in (torch.float32, torch.bfloat16) or x.dim() != 2 or len(x) == 0:
             return False
-        if x.shape[1] != weight.columns or not _contiguous(weight.data):
+        if x.shape[1] != weight.columns or not contiguous(weight.data):
             return False
-        if bias is not None and not _plain(bias):
+        if bias is not None and not plain(bias):
             return False
         kind = weight.format
         if kind == "fp32":
-            return x.dtype == torch.float32 and (self.invariant or len(x) <= _FEW)
+            return x.dtype == torch.float32 and (self.invariant or len(x) <= FEW)
         if kind in ("bf16", "fp8"):  # these would round float32 activations
             return x.dtype in (torch.bfloat16, torch.float8_e4m3fn)
         return x.dtype in (torch.bfloat16, torch.float32) and weight.group in (None, 32, 64, 128)
@@ -266,14 +295,14 @@ class NativeKernels(TorchKernels):
         if x.dtype != torch.bfloat16:
             return super().linear(x, weight, bias)
         room = self._borrow(2 * weight.rows * weight.columns).view(torch.bfloat16)
-        plain = room.view(weight.rows, weight.columns)
-        _native.unpack(*matrix(weight), plain.data_ptr(), torch.get_num_threads())
-        return F.linear(x, plain, bias)
+        codes = room.view(weight.rows, weight.columns)
+        _native.unpack(*matrix(weight), codes.data_ptr(), torch.get_num_threads())
+        return F.linear(x, codes, bias)
 
     def _grouped(self, x: Tensor, weight: Weight, bias: Tensor | None) -> Tensor:
         assert weight.scale is not None
         out = torch.empty((len(x), weight.rows), dtype=x.dtype)
-        rows = _whole(x)
+        rows = whole(x)
         room = self._borrow(x.numel() * 9 // 8 + 64)
         _native.grouped(
             weight.data.data_ptr(),
@@ -343,50 +372,6 @@ def builds() -> list[str]:
     """Instruction sets that the module has code for and this processor runs, slowest first."""
     found: list[str] = [] if _native is None else _native.available()
     return found
-
-
-def _whole(x: Tensor) -> Tensor:
-    return x if x.is_contiguous() else x.contiguous()
-
-
-def _contiguous(x: Tensor) -> bool:
-    return x.is_contiguous() and x.device.type == "cpu"
-
-
-def _plain(*tensors: Tensor | None) -> bool:
-    """True for tensors in memory, of the two types that rows come in."""
-    return all(
-        t is None or (t.dtype in (torch.float32, torch.bfloat16) and t.device.type == "cpu")
-        for t in tensors
-    )
-
-
-def optional(x: Tensor | None) -> tuple[int, int]:
-    """Address and type of rows that may be absent."""
-    return (0, 0) if x is None else (x.data_ptr(), TYPES[x.dtype])
-
-
-def matrix(weight: Weight) -> tuple[int, int, int, int, int, int]:
-    """Format, data, scales, sizes and group of a matrix, as native code takes it."""
-    return (
-        _FORMATS[weight.format],
-        weight.data.data_ptr(),
-        0 if weight.scale is None else weight.scale.data_ptr(),
-        weight.rows,
-        weight.columns,
-        weight.group or 0,
-    )
-
-
-def _pages(pages: KVPages, layer: int) -> tuple[int, int, int, int, int, int, int, int]:
-    data = pages.data
-    _, _, blocks, kv_heads, size, dim = data.shape
-    step = blocks * kv_heads * size
-    keys = data.data_ptr() + layer * 2 * step * dim * data.element_size()
-    values = keys + step * dim * data.element_size()
-    scales = 0 if pages.scales is None else pages.scales.data_ptr() + layer * 2 * step * 4
-    after = scales + step * 4 if scales else 0
-    return TYPES[data.dtype], keys, values, scales, after, size, kv_heads, dim
 
 
 def _threads(size: int) -> int:

@@ -12,20 +12,21 @@ from torch import Tensor
 
 from agentmem.engine.batch import Batch
 from agentmem.engine.kernels import native
+from agentmem.engine.kernels.pointers import TYPES, matrix, optional
 from agentmem.engine.kernels.weights import Weight
 from agentmem.engine.kv.layout import KVPages
 
 if TYPE_CHECKING:
     from agentmem.engine.models.decoder import Decoder, LayerWeights
 
-MOST_ROWS = 16
-"""Rows of a pass that a plan takes: those for which every product is native."""
-_TYPES = native.TYPES
 _PLAIN = (torch.float32, torch.bfloat16)
 
 
 class Plan:
     """The layers of a decoder, by their addresses. Holds the tensors that it points at."""
+
+    most_rows = native.FEW
+    """Those for which every product is native anyway."""
 
     def __init__(self, decoder: Decoder) -> None:
         c = decoder.config
@@ -40,11 +41,11 @@ class Plan:
             c.norm_eps,
             c.attention_scale,
             native.ACTIVATIONS[c.activation],
-            _TYPES[decoder.dtype],
-            _TYPES[decoder.residual],
+            TYPES[decoder.dtype],
+            TYPES[decoder.residual],
             decoder.order == "round-first",
             decoder.weights.norm.data_ptr(),
-            _TYPES[decoder.weights.norm.dtype],
+            TYPES[decoder.weights.norm.dtype],
         )
         places = {
             layer: (group, at, spec.window or 0, int(c.is_sliding(layer)))
@@ -68,7 +69,7 @@ class Plan:
             slots, table = batch.slots[group].contiguous(), batch.tables[group].contiguous()
             kept += (slots, table)
             scales = 0 if own.scales is None else own.scales.data_ptr()
-            places += (_TYPES[own.data.dtype], own.data.data_ptr(), scales, own.blocks)
+            places += (TYPES[own.data.dtype], own.data.data_ptr(), scales, own.blocks)
             places += (own.block_size, slots.data_ptr(), table.data_ptr(), table.shape[1])
         far, near = far.contiguous(), near.contiguous()
         self._plan.run(
@@ -88,9 +89,9 @@ class Plan:
     def _add(self, layer: LayerWeights, place: tuple[int, int, int, int]) -> None:
         norms = (
             layer.attn_norm.data_ptr(),
-            _TYPES[layer.attn_norm.dtype],
+            TYPES[layer.attn_norm.dtype],
             layer.ffn_norm.data_ptr(),
-            _TYPES[layer.ffn_norm.dtype],
+            TYPES[layer.ffn_norm.dtype],
             *(_address(t) for t in (layer.qk_norm, layer.post_attn_norm, layer.post_ffn_norm)),
         )
         self._plan.add_layer(
@@ -101,6 +102,13 @@ class Plan:
             _factor(layer.down, None, False),
             place,
         )
+
+
+def plan_for(decoder: Decoder) -> Plan | None:
+    """The plan of a decoder, or None where its kernels are torch's or it is not one to take."""
+    if native.WHY_NOT or not isinstance(decoder.kernels, native.NativeKernels):
+        return None
+    return Plan(decoder) if takes(decoder) else None
 
 
 def takes(decoder: Decoder) -> bool:
@@ -133,7 +141,7 @@ def _quantises(layer: LayerWeights) -> bool:
 
 def _factor(weight: Weight, bias: Tensor | None, fused: bool) -> tuple[int, ...]:
     scale = weight.input_scale if fused else None
-    return (*native.matrix(weight), *native.optional(bias), _address(scale))
+    return (*matrix(weight), *optional(bias), _address(scale))
 
 
 def _address(x: Tensor | None) -> int:

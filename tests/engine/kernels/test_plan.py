@@ -91,7 +91,8 @@ def batch_of(made: Decoder, runs: list[tuple[int, int]]) -> Batch:
 
 def by_operations(made: Decoder, batch: Batch, pages: list[KVPages]) -> Tensor:
     """Logits with the plan left out."""
-    return Decoder.forward(made, batch, pages)
+    made._plan = None
+    return made.forward(batch, pages)
 
 
 def by_plan(made: Decoder, batch: Batch, pages: list[KVPages]) -> Tensor:
