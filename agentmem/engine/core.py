@@ -15,8 +15,8 @@ from agentmem.engine.checks import check_sampling, room
 from agentmem.engine.cputime import usable_cores
 from agentmem.engine.errors import RequestError
 from agentmem.engine.identity import identity_of
-from agentmem.engine.kernels.base import Kernels, RoundingOrder
-from agentmem.engine.kernels.torch_backend import kernels_for
+from agentmem.engine.kernels.base import RoundingOrder
+from agentmem.engine.kernels.choose import choose
 from agentmem.engine.kv.layout import BLOCK_SIZE, KVKind, KVPages
 from agentmem.engine.kv.manager import KVManager
 from agentmem.engine.kv.ownership import Ledger
@@ -156,7 +156,7 @@ class EngineCore:
         path = Path(path)
         torch.set_num_threads(threads or usable_cores())
         weights = verify(path)
-        kernels, notes = _choose(backend, invariant)
+        kernels = choose(backend, invariant)
         scales = _scales(calibration, mode, weights)
         decoder = load_decoder(path, mode, kernels=kernels, order=order, calibration=scales)
         return cls(
@@ -176,7 +176,7 @@ class EngineCore:
             turns=turns,
             on_step=on_step,
             calibration="" if scales is None else scales.digest,
-            notes=notes + decoder.notes,
+            notes=decoder.notes,
         )
 
     def submit(
@@ -357,11 +357,6 @@ def _scales(folder: Path | str | None, mode: Mode, weights: str) -> Calibration 
     if mode != "fp8":
         raise UsageError(f"a calibration serves the mode fp8, not {mode}")
     return load_calibration(folder, weights)
-
-
-def _choose(backend: BackendChoice, invariant: bool) -> tuple[Kernels, tuple[str, ...]]:
-    notes = ("no native kernels here: plain torch",) if backend == "native" else ()
-    return kernels_for(invariant), notes
 
 
 def _kind(choice: KVChoice, decoder: Decoder) -> KVKind:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -150,12 +150,14 @@ class _Builder:
     ) -> Weight:
         if self._mode == "fp8" and (kept := self._source.stored(name)) is not None:
             return self._checked(name, kept, rows, columns)
-        # what is stored goes into a coarse format without a stop at bf16
-        plain = self._mode in ("fp32", "bf16")
-        tensor = self._source.take(name, self._dtype if plain else torch.float32)
-        if tensor.dim() != 2:
-            raise DataError(f"tensor {name!r} is {tuple(tensor.shape)}, no matrix")
-        return self._checked(name, quantise(tensor, format or self._mode), rows, columns)
+        if self._mode in ("fp32", "bf16"):
+            tensor = self._source.take(name, self._dtype)
+            _check_matrix(name, tensor)
+            return self._checked(name, quantise(tensor, self._mode), rows, columns)
+        # what is stored goes into a coarse format without a stop at bf16, piece by piece
+        pieces = self._source.pieces(name)
+        weight = _gathered(name, pieces, self._source.rows(name), format or self._mode)
+        return self._checked(name, weight, rows, columns)
 
     def _checked(self, name: str, weight: Weight, rows: int | None, columns: int) -> Weight:
         if (weight.rows, weight.columns) != (rows or weight.rows, columns):
@@ -171,3 +173,39 @@ class _Builder:
 
 
 _GATE_UP = ("gate", "up")
+
+
+def _gathered(name: str, pieces: Iterator[Tensor], rows: int, format: WeightFormat) -> Weight:
+    """A matrix quantised as its rows come; nothing is ever there twice."""
+    whole: Weight | None = None
+    at = 0
+    for piece in pieces:
+        _check_matrix(name, piece)
+        part = quantise(piece, format)
+        if len(piece) == rows:
+            return part
+        if whole is None:
+            whole = _room(part, rows)
+        assert whole.scale is not None
+        assert part.scale is not None
+        # bytes: not every type can be assigned
+        place = slice(at, at + len(piece))
+        whole.data.view(torch.uint8)[place] = part.data.view(torch.uint8)
+        whole.scale[place] = part.scale
+        at += len(piece)
+    if whole is None:
+        raise DataError(f"tensor {name!r} has no rows")
+    return whole
+
+
+def _room(part: Weight, rows: int) -> Weight:
+    """A matrix like a part, of so many rows, to be filled."""
+    assert part.scale is not None
+    data = torch.empty((rows, part.data.shape[1]), dtype=part.data.dtype)
+    scale = torch.empty((rows, *part.scale.shape[1:]), dtype=part.scale.dtype)
+    return replace(part, data=data, scale=scale)
+
+
+def _check_matrix(name: str, tensor: Tensor) -> None:
+    if tensor.dim() != 2:
+        raise DataError(f"tensor {name!r} is {tuple(tensor.shape)}, no matrix")

@@ -5,8 +5,9 @@ Names are those of GGUF; a folder's are translated.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -21,7 +22,7 @@ from agentmem.engine.quant.formats import dequantise
 from agentmem.errors import DataError
 from agentmem.modelfiles.gguf import GGUF
 
-_PIECE = 1 << 24
+_PIECE = 1 << 22
 """Elements decoded at once: bounds the float32 copies beside a large embedding."""
 
 
@@ -33,8 +34,14 @@ class WeightSource(Protocol):
     def has(self, name: str) -> bool:
         """True when the tensor exists."""
 
+    def rows(self, name: str) -> int:
+        """How many rows the tensor has; DataError when it is missing."""
+
     def take(self, name: str, dtype: torch.dtype) -> Tensor:
         """The tensor in a dtype; DataError when it is missing."""
+
+    def pieces(self, name: str) -> Iterator[Tensor]:
+        """The tensor in float32, a few rows at a time; DataError when it is missing."""
 
     def stored(self, name: str) -> Weight | None:
         """The matrix with its own fp8 codes and scales, where the file keeps it so; else None."""
@@ -56,18 +63,27 @@ class GGUFSource:
         """See WeightSource."""
         return name in self._file.tensors
 
+    def rows(self, name: str) -> int:
+        """See WeightSource."""
+        return self._shape(name)[0]
+
     def take(self, name: str, dtype: torch.dtype) -> Tensor:
         """See WeightSource."""
-        self._left.discard(name)
-        if not self.has(name):
-            raise DataError(f"{self._file.path} holds no tensor {name!r}")
-        shape = self._file.tensors[name].shape
-        out = torch.empty(shape, dtype=dtype)
-        rows = max(1, _PIECE * shape[0] // max(1, out.numel()))
-        for start in range(0, shape[0], rows):
-            piece = slice(start, start + rows)
-            out[piece] = torch.from_numpy(self._file.tensor(name, piece))
+        out = torch.empty(self._shape(name), dtype=dtype)
+        start = 0
+        for piece in self.pieces(name):
+            out[start : start + len(piece)] = piece
+            start += len(piece)
         return out
+
+    def pieces(self, name: str) -> Iterator[Tensor]:
+        """See WeightSource."""
+        self._left.discard(name)
+        shape = self._shape(name)
+        for rows in _rows(shape[0], math.prod(shape)):
+            yield torch.from_numpy(self._file.tensor(name, rows))
+            # what was read need not stay in memory beside what was made of it
+            self._file.let_go()
 
     def stored(self, name: str) -> Weight | None:
         """See WeightSource. A GGUF file's own formats are not kept."""
@@ -76,6 +92,11 @@ class GGUFSource:
     def unused(self) -> list[str]:
         """See WeightSource."""
         return sorted(self._left)
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        if not self.has(name):
+            raise DataError(f"{self._file.path} holds no tensor {name!r}")
+        return tuple(self._file.tensors[name].shape)
 
 
 _TOP = {
@@ -131,11 +152,15 @@ class FolderSource:
         """See WeightSource."""
         return self._translate(name) in self._files
 
+    def rows(self, name: str) -> int:
+        """See WeightSource."""
+        file, stored = self._files[self._known(name)]
+        with safe_open(file, framework="pt") as tensors:
+            return int(tensors.get_slice(stored).get_shape()[0])
+
     def take(self, name: str, dtype: torch.dtype) -> Tensor:
         """See WeightSource."""
-        known = self._translate(name)
-        if known not in self._files:
-            raise DataError(f"{self._folder} holds no tensor {known!r}")
+        known = self._known(name)
         self._left.discard(known)
         tensor = self._load(known)
         if checkpoints.is_coded(tensor):
@@ -144,6 +169,20 @@ class FolderSource:
         if self._gemma and name.endswith("norm.weight"):
             return (tensor.float() + 1).to(dtype)
         return tensor.to(dtype, copy=True)
+
+    def pieces(self, name: str) -> Iterator[Tensor]:
+        """See WeightSource."""
+        known = self._known(name)
+        file, stored = self._files[known]
+        with safe_open(file, framework="pt") as tensors:
+            part = tensors.get_slice(stored)
+            if name.endswith("norm.weight") or part.get_dtype().startswith("F8"):
+                yield self.take(name, torch.float32)
+                return
+            self._left.discard(known)
+            shape = part.get_shape()
+            for rows in _rows(shape[0], math.prod(shape)):
+                yield part[rows].float()
 
     def stored(self, name: str) -> Weight | None:
         """See WeightSource. Tiled matrices have no row scales: they are taken as numbers."""
@@ -181,6 +220,12 @@ class FolderSource:
         left = (n for n in self._left if n.startswith(mine) and not n.endswith(checkpoints.IGNORED))
         return sorted(n for n in left if "rotary_emb" not in n)
 
+    def _known(self, name: str) -> str:
+        known = self._translate(name)
+        if known not in self._files:
+            raise DataError(f"{self._folder} holds no tensor {known!r}")
+        return known
+
     def _translate(self, name: str) -> str:
         if name in _TOP:
             return _TOP[name]
@@ -188,6 +233,12 @@ class FolderSource:
         if match is None or match[2] not in self._inner:
             return name
         return f"model.layers.{match[1]}.{self._inner[match[2]]}.{match[3]}"
+
+
+def _rows(rows: int, elements: int) -> Iterator[slice]:
+    """Slices of some rows each, so many that a piece stays small."""
+    step = max(1, _PIECE * rows // max(1, elements))
+    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
 def _plain(name: str) -> str:

@@ -89,6 +89,11 @@ class GGUF:
         raw = self.raw(name).reshape(info.shape[0], -1)[rows]
         return dequantize(raw, info.type_name).reshape(len(raw), *info.shape[1:])
 
+    def let_go(self) -> None:
+        """Drop what the system holds in memory of the file; it is read again when asked for."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED)
+
     def _info(self, name: str) -> TensorInfo:
         if name not in self.tensors:
             raise DataError(f"{self.path} holds no tensor {name!r}")

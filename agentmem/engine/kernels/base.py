@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -12,8 +13,24 @@ from agentmem.engine.config import Activation
 from agentmem.engine.kernels.weights import QuantisedActivation, Weight
 from agentmem.engine.kv.layout import KVPages
 
+if TYPE_CHECKING:
+    from agentmem.engine.models.decoder import Decoder
+
 RoundingOrder = Literal["round-first", "no-round"]
 """Whether a fused norm rounds to the activation's dtype before it quantises."""
+
+
+class Layers(Protocol):
+    """All layers of one decoder over few rows in one call, as the operations one by one would."""
+
+    most_rows: int
+
+    def run(
+        self, x: Tensor, far: Tensor, near: Tensor, batch: Batch, pages: Sequence[KVPages]
+    ) -> Tensor:
+        """x [n, width], overwritten, to the normed rows behind the last layer in the activation's
+        dtype. `far` and `near` are the rotations of full and of sliding layers.
+        """
 
 
 class Kernels(Protocol):
@@ -26,6 +43,9 @@ class Kernels(Protocol):
 
     def pack(self, weight: Weight) -> Weight:
         """The same matrix, in whatever memory or order the backend likes best; asked at loading."""
+
+    def plan(self, decoder: Decoder) -> Layers | None:
+        """A shorter way through a decoder's layers, where the backend has one for it."""
 
     def embed(self, tokens: Tensor, weight: Weight) -> Tensor:
         """Rows of the matrix, float32 [n, columns]."""

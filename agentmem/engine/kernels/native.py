@@ -39,10 +39,6 @@ if TYPE_CHECKING:
     from agentmem.engine.kernels.base import Layers
     from agentmem.engine.models.decoder import Decoder
 
-if TYPE_CHECKING:
-    from agentmem.engine.kernels.base import Layers
-    from agentmem.engine.models.decoder import Decoder
-
 _native: Any = None
 WHY_NOT: str | None = None
 try:

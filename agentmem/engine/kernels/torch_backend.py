@@ -8,6 +8,7 @@ one thread count on one machine, whatever the batch, the chunks, or what came fr
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -15,13 +16,16 @@ from torch.nn import functional as F
 
 from agentmem.engine.batch import Batch
 from agentmem.engine.config import Activation
-from agentmem.engine.kernels.base import RoundingOrder
+from agentmem.engine.kernels.base import Layers, RoundingOrder
 from agentmem.engine.kernels.paged import Run, attend_run, attend_singles, attend_tiles, by_length
 from agentmem.engine.kernels.weights import QuantisedActivation, Weight
 from agentmem.engine.kv.layout import KVPages
 from agentmem.engine.quant.formats import dequantise, reorder
 from agentmem.engine.quant.fp8 import norm_quant, product, rms, static_quantise
 from agentmem.engine.quant.kv import quantise_rows
+
+if TYPE_CHECKING:
+    from agentmem.engine.models.decoder import Decoder
 
 _PIECE = 1 << 22
 """Elements of a quantised matrix unpacked at once."""
@@ -41,6 +45,10 @@ class TorchKernels:
     def pack(self, weight: Weight) -> Weight:
         """See Kernels."""
         return weight
+
+    def plan(self, decoder: Decoder) -> Layers | None:
+        """See Kernels."""
+        return None
 
     def embed(self, tokens: Tensor, weight: Weight) -> Tensor:
         """See Kernels."""

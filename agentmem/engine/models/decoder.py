@@ -97,6 +97,7 @@ class Decoder:
         self._rope = RopeTable(config.rope, config.head_dim)
         local = config.local_rope
         self._local_rope = RopeTable(local, config.head_dim) if local else self._rope
+        self._plan = kernels.plan(self)
 
     def forward(
         self,
@@ -115,6 +116,9 @@ class Decoder:
         x = x.to(self.residual)
         far = self._rope.at(batch.positions)
         near = far if self._local_rope is self._rope else self._local_rope.at(batch.positions)
+        if self._plan is not None and len(x) <= self._plan.most_rows:
+            h = self._plan.run(x, far, near, batch, pages)
+            return self._logits(h[wanted])
         delta: Tensor | None = None
         for i, (layer, place) in enumerate(zip(self.weights.layers, self._places, strict=True)):
             if stop is not None and stop():
@@ -125,11 +129,15 @@ class Decoder:
             if last:
                 # nothing but the rows asked for is needed any more
                 if len(wanted) == 0:
-                    return x.new_empty((0, self.weights.head.rows), dtype=self.dtype)
+                    return self._logits(x.new_empty((0, 0), dtype=self.dtype))
                 a, x = a[wanted], x[wanted]
             delta = self._feed_forward(layer, x, self._out(layer, a))
-        h = self._norm(x, delta, self.weights.norm)
-        return kernels.linear(h, self.weights.head)
+        return self._logits(self._norm(x, delta, self.weights.norm))
+
+    def _logits(self, h: Tensor) -> Tensor:
+        if len(h) == 0:
+            return h.new_empty((0, self.weights.head.rows))
+        return self.kernels.linear(h, self.weights.head)
 
     def _attention(
         self,
