@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,8 @@ _COLLAPSE = 25
 _SMALLEST = 1 << 16
 """Tensors below this stay where they are."""
 _ALIGN = 64
+_CHUNK = 32 << 20
+"""Size of an arena that matrices share; half of it is large."""
 
 
 class Arena:
@@ -62,15 +65,35 @@ class Arena:
         return copy
 
 
+class _Shared:
+    """The arena that small matrices go to, one behind the other; a new one when it is full."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._arena: Arena | None = None
+
+    def take(self, tensor: Tensor) -> Tensor:
+        """A copy in huge pages, or the tensor itself where the system gives none."""
+        with self._lock:
+            if self._arena is None or self._arena.left() < tensor.nbytes:
+                self._arena = Arena(_CHUNK)
+            return self._arena.take(tensor) if self._arena.asked else tensor
+
+
+_shared = _Shared()
+
+
 def settle(weight: Weight) -> Weight:
     """A weight whose data lies in huge pages where they are to be had.
 
-    Memory written already is collapsed in place; where the system cannot, it is copied into an
-    arena. Small matrices stay.
+    Large ones are collapsed in place, or copied where the system cannot; smaller ones share an
+    arena, in the order in which they come, as a pass will read them. Small ones stay.
     """
     data = weight.data
-    if data.nbytes < HUGE or not data.is_contiguous() or data.device.type != "cpu":
+    if data.nbytes < _SMALLEST or not data.is_contiguous() or data.device.type != "cpu":
         return weight
+    if data.nbytes < _CHUNK // 2:
+        return replace(weight, data=_shared.take(data))
     if collapse(data):
         return weight
     arena = Arena(data.nbytes)

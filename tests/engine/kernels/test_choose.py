@@ -59,9 +59,10 @@ def test_the_arena_holds_what_it_was_given() -> None:
 
 
 def test_a_weight_settles_and_stays_the_same(kernels: NativeKernels) -> None:
-    weight = Weight("fp32", torch.randn(1024, 1024))
-    before = weight.data.clone()
-    assert torch.equal(kernels.pack(weight).data, before)
+    for size in (200, 1024, 2500):
+        weight = Weight("fp32", torch.randn(size, 2048))
+        before = weight.data.clone()
+        assert torch.equal(kernels.pack(weight).data, before)
     small = quantise(torch.randn(8, 64), "int8")
     assert kernels.pack(small) is small
     if arena.policy() in ("madvise", "always"):
