@@ -114,6 +114,14 @@ class GrammarConstraint:
         self._matcher.consume_token(token)
         return bool(self._matcher.is_stopped())
 
+    def forced(self) -> list[int]:
+        """Tokens that must come next, as far as the grammar leaves no choice."""
+        return list(self._matcher.compute_ff_tokens())
+
+    def fitting(self, tokens: list[int]) -> int:
+        """How many of these tokens the grammar allows, one after the other; takes in none."""
+        return int(self._matcher.validate_tokens(tokens))
+
     def feed(self, text: bytes) -> bool:
         """Take text that was generated before the grammar began; False when it does not fit."""
         ids = self._tokens.greedy_tokenize(text.decode("utf-8", "replace"))

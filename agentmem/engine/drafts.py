@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 _LONG, _SHORT = 5, 3
 """Tokens that must agree. The longer match is tried first."""
-_FIRST, _MOST = 4, 16
+_FIRST, _MOST = 4, 15
 """Tokens of the first draft of a request, and of the longest."""
 _REST = 8
 """Steps without drafts after the first failure; four times as many after each further one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from hashlib import blake2b
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -18,6 +19,17 @@ _CANDIDATES = 256
 
 class ConstraintDeadEndError(Exception):
     """A constraint allows no token at all: the text can only end here."""
+
+
+@runtime_checkable
+class ForeseeingConstraint(Protocol):
+    """What a constraint may offer so that fewer drafts are wrong; neither method changes it."""
+
+    def forced(self) -> list[int]:
+        """Tokens that must come next."""
+
+    def fitting(self, tokens: list[int]) -> int:
+        """How many of these tokens may come next."""
 
 
 class Sampler:
@@ -57,6 +69,18 @@ class Sampler:
     def advance(self, token: int) -> bool:
         """Tell the constraint; True when the text is complete."""
         return self._constraint is not None and bool(self._constraint.advance(token))
+
+    def forced(self) -> list[int]:
+        """Tokens that a constraint leaves no choice about, where it can tell."""
+        if not isinstance(self._constraint, ForeseeingConstraint):
+            return []
+        return self._constraint.forced()
+
+    def fitting(self, drafts: list[int]) -> list[int]:
+        """Drafts up to the first that a constraint forbids, where it can tell."""
+        if not drafts or not isinstance(self._constraint, ForeseeingConstraint):
+            return drafts
+        return drafts[: self._constraint.fitting(drafts)]
 
     def scores(self, logits: Tensor, token: int) -> TokenScores | None:
         """Log-probabilities under the model itself (no temperature), where they are wanted."""

@@ -21,11 +21,14 @@ from agentmem.engine.turns import CLASSES
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of a step, in rows, and of what runs at once, in sequences."""
+    """Bounds of a step, in rows, and of what runs at once, in sequences.
+
+    Up to `few_rows` a further row costs little, so that drafts fill a step up to there.
+    """
 
     step_tokens: int = 512
     background_tokens: int = 128
-    draft_tokens: int = 64
+    few_rows: int = 16
     max_running: int = 32
     calm_steps: int = 16
 
@@ -39,6 +42,8 @@ class Part:
     known: int
     """Rows of tokens that are certain."""
     drafts: tuple[int, ...] = ()
+    found: bool = False
+    """The drafts were found in the text; a grammar's own are no matter of luck."""
 
     @property
     def rows(self) -> int:
@@ -167,10 +172,11 @@ class Scheduler:
         self._calm = self._calm + 1 if alone else 0
         calm = self._calm > limits.calm_steps
         background = limits.step_tokens if calm else limits.background_tokens
+        talking = sum(s.pending == 1 for kind in CLASSES for s in self._running[kind])
         return Step(
             left=limits.step_tokens,
             background_left=background,
-            draft_left=limits.draft_tokens,
+            draft_left=max(0, limits.few_rows - talking),
             interruptible=alone,
         )
 
@@ -178,20 +184,19 @@ class Scheduler:
         """The token that was chosen last, with drafts of what may follow."""
         if sequence.holding is None:
             return
-        drafts = self._drafts(step, sequence)
+        drafts, found = self._drafts(step, sequence)
         if drafts and not self._kv.grow(sequence.holding, sequence.computed + 1 + len(drafts)):
             drafts = ()
         if self._grow(step, sequence, sequence.computed + 1):
             step.draft_left -= len(drafts)
-            step.add(Part(sequence, sequence.computed, 1, drafts))
+            step.add(Part(sequence, sequence.computed, 1, drafts, found))
 
-    def _drafts(self, step: Step, sequence: Sequence) -> tuple[int, ...]:
-        drafter = sequence.voice.drafter if sequence.voice else None
-        if drafter is None:
-            return ()
+    def _drafts(self, step: Step, sequence: Sequence) -> tuple[tuple[int, ...], bool]:
+        if sequence.voice is None:
+            return (), False
         most = sequence.max_tokens - sequence.generated - 1
         most = min(most, step.draft_left, step.room(sequence.traffic_class) - 1)
-        return tuple(drafter.propose(most))
+        return sequence.voice.propose(most)
 
     def _piece(self, step: Step, sequence: Sequence) -> bool:
         """As much of the tokens not yet run as fits."""

@@ -61,6 +61,19 @@ class Voice:
     text: TextStream
     drafter: Drafter | None = None
 
+    def propose(self, most: int) -> tuple[tuple[int, ...], bool]:
+        """Drafts of what comes next, and whether they come from the text, not from a grammar."""
+        if self.drafter is None or most <= 0:
+            return (), False
+        try:
+            forced = self.sampler.forced()[:most]
+            if forced:
+                return tuple(forced), False
+            return tuple(self.sampler.fitting(self.drafter.propose(most))), True
+        except Exception:
+            # a constraint is foreign code: its fault shows when the token is chosen
+            return (), False
+
 
 @dataclass(slots=True, eq=False)
 class Sequence:

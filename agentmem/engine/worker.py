@@ -274,10 +274,10 @@ class EngineWorker(threading.Thread):
             accepted += kept
             if reason is not None or not kept:
                 break
-        if part.drafts and sequence.voice.drafter is not None:
+        sequence.costs.drafted += len(part.drafts)
+        sequence.costs.accepted += accepted
+        if part.drafts and part.found and sequence.voice.drafter is not None:
             sequence.voice.drafter.learn(len(part.drafts), accepted)
-            sequence.costs.drafted += len(part.drafts)
-            sequence.costs.accepted += accepted
         return reason
 
     def _advance(self, part: Part, length: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from agentmem.engine.constraints import Grammars
 from agentmem.engine.core import EngineCore
 from agentmem.engine.drafts import Drafter, Lookup
 from tests.engine.core.drive import Answer, run, start
@@ -64,8 +66,8 @@ def test_success_makes_drafts_longer() -> None:
         draft = drafter.propose(64)
         lengths.append(len(draft))
         drafter.learn(len(draft), len(draft))
-    assert lengths == [4, 8, 16, 16]
-    drafter.learn(16, 5)
+    assert lengths == [4, 8, 15, 15]
+    drafter.learn(15, 5)
     assert len(drafter.propose(64)) == 6
     assert drafter.propose(0) == []
 
@@ -93,8 +95,14 @@ class _Letters:
 def _sampled(engine: EngineCore, seeds: range, tokens: int) -> list[Answer]:
     prompt = random.Random(4).choices((97, 98), k=60)
     wish: dict[str, Any] = {"temperature": 2.0, "max_tokens": tokens, "tenant": "t"}
-    made = [start(engine, prompt, seed=n, constraint=_Letters(), **wish) for n in seeds]
-    return [answer.wait() for answer in made]
+    made = []
+    # few at a time: a step that is full already has no room for drafts
+    for at in range(0, len(seeds), 4):
+        few = [
+            start(engine, prompt, seed=n, constraint=_Letters(), **wish) for n in seeds[at : at + 4]
+        ]
+        made += [answer.wait() for answer in few]
+    return made
 
 
 def test_greedy_text_is_the_same_and_takes_fewer_steps(pair) -> None:
@@ -165,3 +173,29 @@ def test_a_request_can_do_without(pair) -> None:
     drafting, _ = pair
     record = run(drafting, [97, 98, 99] * 8, max_tokens=60, drafts=False).record
     assert record.drafted_tokens == 0
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_what_a_grammar_forces_is_drafted(pair, temperature: float) -> None:
+    drafting, plain = pair
+    schema = {
+        "type": "object",
+        "properties": {
+            "favourite_colour": {"enum": ["blue", "black", "green"]},
+            "number_of_children": {"enum": [1, 12]},
+        },
+        "required": ["favourite_colour", "number_of_children"],
+        "additionalProperties": False,
+    }
+    grammar = Grammars(drafting.tokenizer, drafting.vocab_size).json_schema(schema)
+    wish: dict[str, Any] = {"max_tokens": 80, "temperature": temperature, "seed": 5}
+    before = drafting.stats().steps
+    found, expected = (
+        run(engine, [97, 98, 99], constraint=grammar.start(), ignore_eos=False, **wish)
+        for engine in pair
+    )
+    assert found.text == expected.text
+    assert json.loads(found.text).keys() == schema["properties"].keys()
+    assert found.record.accepted_tokens == found.record.drafted_tokens > 30
+    assert drafting.stats().steps - before < 15
+    assert plain.stats().drafted_tokens == 0

@@ -173,7 +173,7 @@ def test_twins_do_not_compute_the_same_beginning_in_one_step() -> None:
 
 
 def test_drafts_are_extra_rows_within_the_budgets() -> None:
-    bench = Bench(step_tokens=20, draft_tokens=6)
+    bench = Bench(step_tokens=20, few_rows=8)
     for _ in range(2):
         sequence = bench.add(5)
         sequence.tokens = [1, 2, 3, 4, 5, 6] * 3
