@@ -19,6 +19,17 @@ from typing import Any, Literal
 
 from agentmem.errors import UsageError, nearest
 
+TrafficClass = Literal["interactive", "background"]
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficSpec:
+    """How urgent the calls of each phase are: background work makes way for interactive work."""
+
+    construction: TrafficClass = "background"
+    retrieval: TrafficClass = "interactive"
+    generation: TrafficClass = "interactive"
+
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec:
@@ -27,7 +38,21 @@ class EngineSpec:
     url: str = "local"
     model: str = "smollm2-135m"
     """Name from `agentmem models`, a GGUF file or safetensors folder; or the server's model id."""
-    mode: Literal["bf16", "fp32"] = "bf16"
+    mode: Literal["bf16", "fp32", "int8", "fp8", "int4"] = "bf16"
+    """Number format of the weights."""
+    kv: Literal["auto", "bf16", "int8"] = "auto"
+    """Number format of keys and values; auto: as the weights' activations."""
+    backend: Literal["auto", "torch", "native"] = "auto"
+    """Kernels; auto: native where built."""
+    invariant: bool = False
+    """The same answer whatever runs beside it; slower."""
+    drafts: bool = True
+    """Guess the next tokens from the prompt; the answer is the same either way."""
+    reuse: bool = True
+    """Cached state may serve a call; false computes every prompt anew."""
+    calibration: str = ""
+    """Folder of scales that `agentmem engine calibrate` wrote, for mode fp8."""
+    traffic: TrafficSpec = field(default_factory=TrafficSpec)
     threads: int = 0
     """0: as many as the machine has cores."""
     window_tokens: int = 0
@@ -251,6 +276,10 @@ def _check_engine(engine: EngineSpec, where: str) -> None:
                 f"{where}: engine.{key} must be {other} or begin with http:// or https://; "
                 f"got {_short(url)!r}"
             )
+    if engine.calibration and engine.mode != "fp8":
+        raise UsageError(
+            f'{where}: engine.calibration serves engine.mode = "fp8"; it is {engine.mode!r} here'
+        )
     for key in ("model", "embedder"):
         if not getattr(engine, key).strip():
             raise UsageError(f"{where}: engine.{key} is empty; `agentmem models` lists some")
@@ -321,6 +350,8 @@ def _value(hint: Any, value: Any, where: str, key: str) -> Any:
         return value
     if origin is tuple:
         return _tuple(hint, value, where, key)
+    if hint is bool and not isinstance(value, bool):
+        raise UsageError(f"{where}: {key} must be true or false; got {_short(value)!r}")
     wanted = Mapping if origin not in (None, types.UnionType) else hint
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
         return float(max(min(value, 2**64), -(2**64)))  # far outside every bound

@@ -85,7 +85,14 @@ def test_overrides_reach_nested_keys() -> None:
         ({"engine": {"url": "localhost:99"}}, "engine.url must be local"),
         ({"engine": {"embed_url": "ftp://x"}}, "engine.embed_url must be empty or begin"),
         ({"engine": {"model": " "}}, "engine.model is empty"),
-        ({"engine": {"mode": "int3"}}, "engine.mode must be one of bf16, fp32"),
+        ({"engine": {"mode": "int3"}}, "engine.mode must be one of bf16, fp32, int8, fp8, int4"),
+        ({"engine": {"kv": "fp4"}}, "engine.kv must be one of auto, bf16, int8"),
+        ({"engine": {"backend": "cuda"}}, "engine.backend must be one of auto, torch, native"),
+        ({"engine": {"drafts": "on"}}, "engine.drafts must be true or false; got 'on'"),
+        ({"engine": {"reuse": 1}}, "engine.reuse must be true or false"),
+        ({"engine": {"calibration": "d"}}, "serves engine.mode = \"fp8\"; it is 'bf16' here"),
+        ({"engine": {"traffic": {"construct": "x"}}}, "did you mean 'construction'"),
+        ({"engine": {"traffic": {"retrieval": "slow"}}}, "must be one of interactive, background"),
         ({"name": "../x"}, "name must not hold '/'"),
         ({"name": "a\0b"}, "control characters"),
         ({"name": ""}, "1 to 100 characters"),
@@ -95,6 +102,17 @@ def test_a_mistake_is_one_clear_line(data: dict[str, object], says: str) -> None
     with pytest.raises(UsageError, match=says) as caught:
         profile.parse(data)
     assert "\n" not in str(caught.value)
+
+
+def test_construction_is_background_work_unless_said_otherwise() -> None:
+    plain = profile.Profile().engine.traffic
+    assert (plain.construction, plain.retrieval, plain.generation) == (
+        "background",
+        "interactive",
+        "interactive",
+    )
+    stated = profile.parse_setting("engine.traffic.construction=interactive")
+    assert profile.load("quickstart", dict([stated])).engine.traffic.construction == "interactive"
 
 
 def test_whole_numbers_pass_as_seconds() -> None:

@@ -26,6 +26,8 @@ examples:
   agentmem run quickstart --workload locomo --set workload.samples='["conv-30"]'
   agentmem run quickstart --record replies.jsonl --out runs/live
   agentmem run quickstart --replay replies.jsonl --out runs/replayed
+  agentmem run quickstart --replay replies.jsonl --replay-mode through-engine --out runs/forced
+  agentmem run quickstart --set engine.mode=int8 --set engine.reuse=false
   agentmem run my.toml --engine http://127.0.0.1:8000/v1 --set engine.model=my-model
 """
 
@@ -67,13 +69,14 @@ def add(verbs: Any) -> None:
         "--replay",
         metavar="FILE",
         type=Path,
-        help="take every model reply from FILE; no model runs",
+        help="take every model reply from FILE",
     )
     cmd.add_argument(
         "--replay-mode",
         choices=["at-once", "through-engine"],
         default="at-once",
-        help="at-once: replies as recorded (default); through-engine: not available yet",
+        help="at-once: replies as recorded, no model runs (default); through-engine: the engine is "
+        "made to produce them, so that they cost what they cost there",
     )
     cmd.add_argument("--port", type=int, default=0, help="gateway port (default: any free one)")
     cmd.add_argument("--quiet", action="store_true", help="no live progress")

@@ -12,10 +12,11 @@ from agentmem.gateway.asked import Asked
 from agentmem.gateway.attempts import Logical
 from agentmem.gateway.kinds import classify
 from agentmem.gateway.policy import Outgoing
-from agentmem.gateway.replay_mark import marked
+from agentmem.gateway.replay_mark import forced_mark, marked
 from agentmem.gateway.replies import Reply
 from agentmem.gateway.scopes import Arrival
 from agentmem.gateway.streams import Progress
+from agentmem.gateway.usage import Usage
 from agentmem.records import Call, CallBegin, Outcome
 
 if TYPE_CHECKING:
@@ -68,6 +69,10 @@ class Exchange:
     """Why a replay had no reply for this request."""
     replayed: Entry | None = None
     """The recorded reply that was served."""
+    forced: bool = False
+    """An engine was made to produce the recorded reply."""
+    produced: Reply | None = None
+    """What it said of that work; the usage is its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +131,8 @@ def read_reply(ex: Exchange) -> None:
 def call_row(ex: Exchange, counter: Counter) -> Call:
     """The finished attempt as a row; reads the reply and counts tokens, off the reply path."""
     read_reply(ex)
-    begin, asked, out, usage = begin_row(ex), ex.asked, ex.out, ex.reply.usage
+    begin, asked, out = begin_row(ex), ex.asked, ex.out
+    usage = _usage(ex)
     texts = asked.texts()
     stage, kind = classify(
         ex.arrival.state.scope.fingerprints, begin.endpoint, begin.phase, begin.bucket, texts
@@ -170,8 +176,23 @@ def call_row(ex: Exchange, counter: Counter) -> Call:
         sent_temperature=asked.temperature,
         seed=out.seed,
         retry_count=ex.retry_count,
-        engine=marked(usage.engine, ex.replayed.recorded_s) if ex.replayed else usage.engine,
+        engine=_engine(ex, usage),
     )
+
+
+def _usage(ex: Exchange) -> Usage:
+    """Of the engine that did the work: a recorded reply's own usage is what it cost then."""
+    if ex.forced:
+        return ex.produced.usage if ex.produced else Usage()
+    return ex.reply.usage
+
+
+def _engine(ex: Exchange, usage: Usage) -> Mapping[str, Any] | None:
+    if ex.replayed is None:
+        return usage.engine
+    if ex.forced:
+        return forced_mark(usage.engine, ex.reply.usage, ex.replayed.recorded_s)
+    return marked(usage.engine, ex.replayed.recorded_s)
 
 
 def _own_output(ex: Exchange, counter: Counter) -> int | None:
@@ -185,9 +206,9 @@ def _own_output(ex: Exchange, counter: Counter) -> int | None:
 def _ttft_s(ex: Exchange) -> float | None:
     if ex.first_token_s is not None:
         return ex.first_token_s - ex.start_s
-    if ex.streamed or ex.outcome != "ok" or ex.replayed:
+    if ex.streamed or ex.outcome != "ok" or (ex.replayed and not ex.forced):
         return None
-    told = (ex.reply.usage.engine or {}).get("ttft_s")
+    told = (_usage(ex).engine or {}).get("ttft_s")
     return float(told) if isinstance(told, int | float) else None
 
 

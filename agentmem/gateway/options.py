@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from agentmem.records import Phase
 
 if TYPE_CHECKING:
+    from agentmem.gateway.forcing import Forcing
     from agentmem.gateway.record import Recording
     from agentmem.gateway.replay import Replay
+
+TrafficClass = Literal["interactive", "background"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,18 @@ class GatewayOptions:
     """Keeps every reply; closed by its owner after the gateway has stopped."""
     replay: Replay | None = None
     """Answers every call in the upstream's place, which is then never contacted."""
+    forcing: Forcing | None = None
+    """With `replay`: the upstream is made to produce the recorded replies, which are then given."""
+    traffic: Mapping[Phase, TrafficClass] = field(
+        default_factory=lambda: {"construction": "background"}
+    )
+    """By phase; what is not named, and what belongs to no phase, is interactive."""
+    ways: Mapping[str, Any] = field(default_factory=dict)
+    """Body fields that go with every generating call to an engine of ours: `drafts`, `reuse`."""
+
+    def traffic_class(self, phase: Phase | None) -> TrafficClass:
+        """How urgent a call of a phase is."""
+        return "interactive" if phase is None else self.traffic.get(phase, "interactive")
 
     @property
     def keeps_text(self) -> bool:

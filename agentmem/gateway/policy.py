@@ -5,25 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import quote
 
 from agentmem.gateway.asked import SESSION_HEADER, Asked
 from agentmem.gateway.kinds import recognise
-from agentmem.gateway.options import GatewayOptions
+from agentmem.gateway.options import GatewayOptions, TrafficClass
 from agentmem.records import Phase, Scope
 
 TRAFFIC_HEADER = "X-Agentmem-Traffic"
-TENANT_HEADER = "X-Agentmem-Tenant"
+TENANT_HEADER = "X-Cache-Salt"
 CONSTRAIN_HEADER = "X-Agentmem-Constrain"
 REQUEST_HEADER = "X-Request-Id"
 MAX_SESSION_CHARS = 256
 _GUIDES = ("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
 """Other servers' names for a grammar over the output."""
+_OWN_FIELDS = ("session_id", "cache_salt", "traffic_class")
+"""Whose call it is and how urgent: said in headers by us, and a body field would win over them."""
 _GENERATES = ("chat", "completion", "responses")
-
-TrafficClass = Literal["interactive", "background"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +39,33 @@ class Outgoing:
     constrained: str | None
     strip_usage: bool
     """The usage chunk was asked for by us and is not for the system's eyes."""
+    ways: Mapping[str, Any] = field(default_factory=dict)
+    """Fields for our engine on how to go about it; no part of the request, so not in `body`."""
+
+    def sent(self, extra: Mapping[str, Any] | None = None) -> bytes:
+        """The body with `ways` and `extra` in it, which win over equal names."""
+        return spliced(self.body, {**self.ways, **(extra or {})})
 
 
-def traffic_class(phase: Phase | None) -> TrafficClass:
-    """Construction is background work, everything else has somebody waiting."""
-    return "background" if phase == "construction" else "interactive"
+def spliced(body: bytes, fields: Mapping[str, Any]) -> bytes:
+    """A JSON object's bytes with fields appended: of two equal names the last one counts."""
+    if not fields:
+        return body
+    head, more = body.rstrip()[:-1].rstrip(), _dump(fields)[1:]
+    return head + (b"" if head.endswith(b"{") else b",") + more
 
 
 def session_id(scope: Scope, traffic: TrafficClass) -> str:
-    """One session per system, history and traffic class: visible ASCII, bounded length."""
-    plain = quote(f"{scope.system}.{scope.history}.{traffic}", safe="._-:@+")
+    """One session per run, system, repeat (the tenant), history and traffic class."""
+    return _visible(f"{scope.tenant}.{scope.history}", f".{traffic}")
+
+
+def _visible(name: str, end: str = "") -> str:
+    """Visible ASCII of bounded length, by which a server tells names apart."""
+    plain = quote(name, safe="._-:@+") + end
     if len(plain) <= MAX_SESSION_CHARS:
         return plain
-    return f"{hashlib.sha256(plain.encode()).hexdigest()}.{traffic}"
+    return f"{hashlib.sha256(plain.encode()).hexdigest()}{end}"
 
 
 def call_seed(options: GatewayOptions, request_hash: str, occurrence: int, repeat: int = 0) -> int:
@@ -72,15 +86,14 @@ def outgoing(
     options: GatewayOptions,
 ) -> Outgoing:
     """Apply the run's policy. Fields that no rule names go out as they came in."""
-    traffic = traffic_class(phase)
-    headers = {TRAFFIC_HEADER: traffic, TENANT_HEADER: scope.tenant, REQUEST_HEADER: call_id}
+    traffic = options.traffic_class(phase)
+    headers = {TRAFFIC_HEADER: traffic, TENANT_HEADER: _visible(scope.tenant)}
+    headers[REQUEST_HEADER] = call_id
     if asked.endpoint not in _GENERATES or asked.body is None:
         return Outgoing(asked.raw, headers, None, traffic, None, None, False)
     session = session_id(scope, traffic)
     headers |= {SESSION_HEADER: session, CONSTRAIN_HEADER: options.constrain}
-    body = dict(asked.body)
-    if "session_id" in body:  # would win over the header
-        body["session_id"] = session
+    body = {k: v for k, v in asked.body.items() if k not in _OWN_FIELDS}
     drawn = call_seed(options, asked.request_hash, occurrence, scope.repeat)
     seed = _sample(body, asked, drawn, options)
     if options.constrain == "all":
@@ -88,7 +101,8 @@ def outgoing(
     constrained = _constrain(body, options.constrain)
     strip = _ask_usage(body, asked, options)
     raw = asked.raw if body == asked.body else _dump(body)
-    return Outgoing(raw, headers, session, traffic, seed, constrained, strip)
+    ways = options.ways
+    return Outgoing(raw, headers, session, traffic, seed, constrained, strip, ways)
 
 
 def _sample(body: dict[str, Any], asked: Asked, seed: int, options: GatewayOptions) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 import aiohttp
@@ -16,10 +16,19 @@ from agentmem.gateway.asked import endpoint_of, read_request
 from agentmem.gateway.attempts import retry_count
 from agentmem.gateway.client import Address, ClientSide, error_reply, parse_address
 from agentmem.gateway.exchange import Exchange, begin_row
+from agentmem.gateway.forcing import (
+    ForcedStream,
+    Forcing,
+    can_be_produced,
+    complaint,
+    produced,
+)
 from agentmem.gateway.options import GatewayOptions
 from agentmem.gateway.policy import outgoing
+from agentmem.gateway.record_format import Entry
 from agentmem.gateway.recorder import Recorder
-from agentmem.gateway.replay import ReplayedReply
+from agentmem.gateway.replay import ReplayedReply, not_producible
+from agentmem.gateway.replies import Reply
 from agentmem.gateway.scopes import Arrival, ScopeBook
 from agentmem.gateway.streams import EventSplitter, Progress, is_usage_only
 from agentmem.gateway.upstream import UPSTREAM_ERRORS, Forwarder, reply_headers, request_headers
@@ -30,7 +39,9 @@ CALL_HEADER = "X-Agentmem-Call"
 _TAIL_S = 2.0
 """How long to read on for usage after a client left with its whole answer."""
 T = TypeVar("T")
-UpstreamReply = aiohttp.ClientResponse | ReplayedReply
+_PASSING = (429, 500, 502, 503, 504)
+"""States of an engine that say nothing against the request."""
+UpstreamReply = aiohttp.ClientResponse | ReplayedReply | ForcedStream
 
 
 class Relay:
@@ -138,11 +149,44 @@ class Relay:
             reply.close()  # of a reply not read to its end, this tells the upstream to stop
 
     async def _open(self, ex: Exchange, request: web.BaseRequest, tail: str) -> UpstreamReply:
-        if self._options.replay is not None:
-            return await self._options.replay.open(ex)
+        replay, forcing = self._options.replay, self._options.forcing
+        if replay is None:
+            return await self._forward(ex, request, tail)
+        found = await replay.open(ex, again=forcing is not None)
+        if forcing is None or ex.replayed is None or not can_be_produced(ex.asked, ex.replayed):
+            return found
+        return await self._produce(ex, ex.replayed, forcing, request, tail)
+
+    async def _forward(
+        self, ex: Exchange, request: web.BaseRequest, tail: str, extra: Mapping[str, Any] = {}
+    ) -> aiohttp.ClientResponse:
         headers = request_headers(request.headers, ex.out.headers)
         target = self._forwarder.target(ex.asked.endpoint, tail, request.rel_url.raw_query_string)
-        return await self._forwarder.open(request.method, target, headers, ex.out.body)
+        return await self._forwarder.open(request.method, target, headers, ex.out.sent(extra))
+
+    async def _produce(
+        self, ex: Exchange, entry: Entry, forcing: Forcing, request: web.BaseRequest, tail: str
+    ) -> UpstreamReply:
+        """Have the engine do a recorded reply's work, and give the reply as recorded."""
+        try:
+            extra = forcing.fields(ex.asked, entry)
+        except ValueError as error:
+            return not_producible(ex, entry, str(error))
+        ex.forced = True
+        reply = await self._forward(ex, request, tail, extra)
+        try:
+            if reply.status != 200:
+                why = complaint(reply.status, await reply.read())
+                if reply.status in _PASSING:  # the work can be done again later
+                    raise ConnectionError(why)
+                return not_producible(ex, entry, why)
+            if entry.streamed:
+                return ForcedStream(entry, reply, lambda said: setattr(ex, "produced", said))
+            ex.produced = await produced(reply)
+        except BaseException:
+            reply.close()
+            raise
+        return ReplayedReply(entry)
 
     async def _pass_on(self, ex: Exchange, client: ClientSide, reply: UpstreamReply) -> None:
         ex.status, ex.headers, ex.length = reply.status, reply.headers, reply.content_length
@@ -258,12 +302,14 @@ class Relay:
     async def _ask_report(self, ex: Exchange) -> None:
         """Learn from the engine what it computed before it saw the client leave."""
         try:
-            if self._options.replay is None:
+            if self._options.replay is None or ex.forced:
                 report = await self._forwarder.report(ex.call_id)
                 ex.report = report.get("usage") if isinstance(report, dict) else None
             elif ex.replayed is not None:
                 ex.report = ex.replayed.report
-            ex.reply.feed({"usage": ex.report})
+            if ex.forced:
+                ex.produced = ex.produced or Reply()
+            (ex.produced or ex.reply).feed({"usage": ex.report})
         finally:
             self._recorder.put(ex)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from collections import deque
 from collections.abc import Mapping
@@ -47,10 +48,17 @@ class Replay:
         """Replies that can be served."""
         return len(self._index.exact)
 
-    async def open(self, ex: Exchange) -> ReplayedReply:
-        """The recorded reply of a request, or a 404; raises what the upstream's client raised."""
+    async def open(self, ex: Exchange, *, again: bool = False) -> ReplayedReply:
+        """The recorded reply of a request, or a 404; raises what the upstream's client raised.
+
+        `again`: a client's retry that the recording does not know gets the reply of the attempt
+        before; where an engine does the work, calls can break that did not break then.
+        """
         key = key_of(ex)
         entry = self._index.find(key)
+        while entry is None and again and key.attempt:
+            key = dataclasses.replace(key, attempt=key.attempt - 1)
+            entry = self._index.find(key)
         if entry is None:
             return self._unknown(key, ex)
         ex.replayed = entry
@@ -72,17 +80,25 @@ class Replay:
             f"(request {key.request[:12]}{again}, attempt {key.attempt})"
         )
         ex.missed = f"{self.path}: {message}; a replay needs its recording's profile, data and code"
-        error = {
-            "message": message,
-            "type": "agentmem_gateway",
-            "param": None,
-            "code": NOT_RECORDED,
-        }
-        body = json.dumps({"error": error}).encode()
-        headers = {"content-type": "application/json", "x-should-retry": "false"}
-        return ReplayedReply(
-            Entry(key, 404, headers, len(body), False, (body,), "whole", None, None, {})
-        )
+        return refusal(key, 404, message)
+
+
+def not_producible(ex: Exchange, entry: Entry, why: str) -> ReplayedReply:
+    """A recorded reply that the engine cannot be made to produce: as final as an unknown one."""
+    at = f"{entry.key.scope}, {entry.key.unit}" if entry.key.unit else entry.key.scope
+    message = f"the engine cannot produce the recorded reply of {at}: {why}"
+    ex.missed, ex.replayed, ex.forced = f"replay through the engine: {message}", None, False
+    return refusal(entry.key, 422, message)
+
+
+def refusal(key: Key, status: int, message: str) -> ReplayedReply:
+    """An error reply that no client library tries again."""
+    error = {"message": message, "type": "agentmem_gateway", "param": None, "code": NOT_RECORDED}
+    body = json.dumps({"error": error}).encode()
+    headers = {"content-type": "application/json", "x-should-retry": "false"}
+    return ReplayedReply(
+        Entry(key, status, headers, len(body), False, (body,), "whole", None, None, {})
+    )
 
 
 class ReplayedReply:

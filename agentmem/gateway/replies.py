@@ -21,6 +21,8 @@ class Choice:
     tools: dict[int, list[str]] = field(default_factory=dict)
     """Pieces of "name arguments" by the tool call's index."""
     finish: str | None = None
+    ids: list[int] = field(default_factory=list)
+    """The tokens themselves, where the server was asked for them."""
 
 
 @dataclass(slots=True)
@@ -66,6 +68,7 @@ class Reply:
         choice = self.choices.setdefault(raw.get("index") or 0, Choice())
         if isinstance(raw.get("finish_reason"), str):
             choice.finish = raw["finish_reason"]
+        choice.ids += raw.get("token_ids") or ()
         self._add(choice.text, raw.get("text"))
         said = raw.get("message") or raw.get("delta")
         if isinstance(said, Mapping):

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentmem.errors import EngineError
+from agentmem.errors import EngineError, UsageError
 from agentmem.modelfiles.fetch import resolve
 from agentmem.profile import EngineSpec
+from agentmem.runner.identity import tree_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,14 @@ class ServerFacts:
     backend: str | None
     weights: str | None
     threads: int | None
+    kv: str | None = None
+    """Number format of keys and values."""
+    calibration: str | None = None
+    """sha256 of the scales that a local engine was given."""
+    ours: bool = False
+    """An engine of agentmem's: it takes a call's `drafts`, `reuse` and forced tokens."""
+    notes: tuple[str, ...] = ()
+    """What the engine was asked for and fell back from, in its own words."""
 
     def as_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
@@ -44,8 +53,9 @@ class ServerFacts:
 class LocalEngine:
     """`python -m agentmem.engine` as a child that dies with this process."""
 
-    def __init__(self, spec: EngineSpec, log: Path) -> None:
-        self._log, self._spec = log, spec
+    def __init__(self, spec: EngineSpec, log: Path, *more: str) -> None:
+        """Start it; `more` are further options of its command line."""
+        self._log, self._spec, self._more = log, spec, more
         self.url = ""
         self._start(0)
 
@@ -56,10 +66,7 @@ class LocalEngine:
     def _start(self, port: int) -> None:
         spec = self._spec
         args = [sys.executable, "-m", "agentmem.engine", "--port", str(port)]
-        args += ["--mode", spec.mode, "--parent-pid", str(os.getpid())]
-        args += ["--model", str(resolve(spec.model)), "--embedder", str(resolve(spec.embedder))]
-        args += ["--threads", str(spec.threads)] if spec.threads else []
-        args += ["--window", str(spec.window_tokens)] if spec.window_tokens else []
+        args += ["--parent-pid", str(os.getpid()), *options(spec), *self._more]
         with self._log.open("ab") as sink:
             self.process = subprocess.Popen(
                 args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=sink, env=_env()
@@ -107,6 +114,48 @@ class LocalEngine:
             self.process.stdout.close()
 
 
+def options(spec: EngineSpec) -> list[str]:
+    """The engine's command line for what the profile asks; UsageError for a lacking folder."""
+    args = ["--mode", spec.mode, "--kv", spec.kv, "--backend", spec.backend]
+    args += ["--model", str(resolve(spec.model)), "--embedder", str(resolve(spec.embedder))]
+    args += ["--threads", str(spec.threads)] if spec.threads else []
+    args += ["--window", str(spec.window_tokens)] if spec.window_tokens else []
+    args += ["--invariant"] if spec.invariant else []
+    args += [] if spec.drafts else ["--no-drafts"]
+    if spec.calibration:
+        if not Path(spec.calibration).is_dir():
+            raise UsageError(
+                f"engine.calibration: no folder {spec.calibration}; "
+                "`agentmem engine calibrate MODEL --out DIR` makes one"
+            )
+        args += ["--calibration", spec.calibration]
+    return args
+
+
+SETTINGS = ("mode", "kv", "backend", "invariant", "drafts", "reuse", "calibration", "threads")
+"""Keys of `[engine]` that say how our engine computes."""
+OF_A_CALL = ("drafts", "reuse")
+"""Those of them that go with every call, so that any engine of ours takes them."""
+
+
+def without_effect(spec: EngineSpec, served: ServerFacts) -> str | None:
+    """A notice of the settings that a server which this run did not start leaves undone."""
+    if served.kind != "foreign":
+        return None
+    taken = OF_A_CALL if served.ours else ()
+    plain = EngineSpec()
+    unmet = [k for k in SETTINGS if k not in taken and getattr(spec, k) != getattr(plain, k)]
+    if not unmet and (served.ours or spec.traffic == plain.traffic):
+        return None
+    names = [f"engine.{k}" for k in unmet]
+    names += [] if served.ours or spec.traffic == plain.traffic else ["engine.traffic"]
+    one = len(names) == 1
+    return (
+        f"{', '.join(names)} {'has' if one else 'have'} no effect: the server at {served.url} was "
+        "not started by this run and decides for itself"
+    )
+
+
 def _env() -> dict[str, str]:
     # The package may run from a checkout that is not installed.
     root = str(Path(__file__).resolve().parent.parent.parent)
@@ -130,6 +179,7 @@ def facts(url: str, embed_url: str, spec: EngineSpec, kind: str) -> ServerFacts:
     served = _pick(chat, "chat", None if kind == "local" else spec.model, url)
     embedder = _pick(embed, "embedding", None if kind == "local" else spec.embedder, embed_url)
     ours = served.get("agentmem") or {}
+    local = kind == "local"
     window = spec.window_tokens or served.get("max_model_len")
     if not window:
         raise EngineError(f"{url} does not say its context window; set engine.window_tokens")
@@ -144,7 +194,18 @@ def facts(url: str, embed_url: str, spec: EngineSpec, kind: str) -> ServerFacts:
         ours.get("backend"),
         ours.get("weights"),
         ours.get("threads"),
+        ours.get("kv"),
+        _scales(spec) if local else None,
+        served.get("owned_by") == "agentmem",
+        tuple(str(note) for note in ours.get("notes") or ()),
     )
+
+
+def _scales(spec: EngineSpec) -> str | None:
+    """sha256 over the calibration's files; None without one."""
+    if not spec.calibration:
+        return None
+    return tree_digest([Path(spec.calibration)], suffixes=None)
 
 
 def _models(url: str, spec: EngineSpec) -> list[dict[str, Any]]:

@@ -17,13 +17,14 @@ def digest(value: Any) -> str:
 
 
 def tree_digest(
-    folders: Iterable[Path], suffixes: tuple[str, ...] = (".py", ".toml", ".txt")
+    folders: Iterable[Path], suffixes: tuple[str, ...] | None = (".py", ".toml", ".txt")
 ) -> str:
-    """sha256 over the names and contents of all source files below `folders`."""
+    """sha256 over the names and contents of files below `folders`: sources, or all for None."""
     hasher = hashlib.sha256()
     for folder in folders:
         for path in sorted(folder.rglob("*")):
-            if path.suffix in suffixes and "_bundled" not in path.parts and path.is_file():
+            wanted = suffixes is None or path.suffix in suffixes
+            if wanted and "_bundled" not in path.parts and path.is_file():
                 hasher.update(str(path.relative_to(folder)).encode())
                 hasher.update(hashlib.sha256(path.read_bytes()).digest())
     return hasher.hexdigest()

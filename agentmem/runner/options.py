@@ -8,12 +8,12 @@ from typing import Literal
 
 ReplayMode = Literal["at-once", "through-engine"]
 """at-once: recorded replies as they are, no model. through-engine: an engine is made to produce
-the recorded tokens, so that a reply costs what it costs there; not available yet."""
+the recorded tokens, so that a reply costs what it costs there."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Where a run goes and who answers; only `replay` changes what a run is (its identity)."""
+    """Where a run goes and who answers. Of these only `replay` and its mode are its identity."""
 
     out: Path | None = None
     capture: bool = False
@@ -22,5 +22,5 @@ class RunOptions:
     record: Path | None = None
     """Keep every model reply in this file."""
     replay: Path | None = None
-    """Take every model reply from this file; no model server is started or contacted."""
+    """Take every model reply from this file."""
     replay_mode: ReplayMode = "at-once"

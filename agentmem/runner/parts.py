@@ -18,10 +18,10 @@ from agentmem.meters.clock import RunClock
 from agentmem.meters.sampler import Sampler
 from agentmem.modelfiles.tokenizer import Tokenizer
 from agentmem.profile import Profile
-from agentmem.records import RUN_FORMAT, Call, CallBegin, Row
-from agentmem.runner import rounds, tape
+from agentmem.records import PHASES, RUN_FORMAT, Call, CallBegin, Row
+from agentmem.runner import rounds, tape, through
 from agentmem.runner.context import Context, Taps
-from agentmem.runner.engine import LocalEngine, ServerFacts, facts
+from agentmem.runner.engine import OF_A_CALL, LocalEngine, ServerFacts, facts, without_effect
 from agentmem.runner.folder import RunFolder
 from agentmem.runner.keeper import Keeper
 from agentmem.runner.options import RunOptions
@@ -33,14 +33,29 @@ from agentmem.workloads.base import content_hash
 
 
 def server(
-    profile: Profile, logs: Path, stack: ExitStack, progress: Progress, replay: Replay | None
+    profile: Profile,
+    logs: Path,
+    stack: ExitStack,
+    progress: Progress,
+    options: RunOptions,
+    replay: Replay | None,
 ) -> tuple[LocalEngine | None, ServerFacts]:
     """Start the local engine, or look at the foreign one; EngineError when it is not usable.
 
-    For a replay nothing is started or contacted.
+    For a replay at once nothing is started or contacted; UsageError for one through an engine that
+    cannot be made to produce given tokens.
     """
-    if replay is not None:
+    if replay is not None and not tape.is_through(options):
         return None, tape.served(replay)
+    engine, served = _started(profile, logs, stack, progress)
+    if replay is not None:
+        through.check(served)
+    return engine, served
+
+
+def _started(
+    profile: Profile, logs: Path, stack: ExitStack, progress: Progress
+) -> tuple[LocalEngine | None, ServerFacts]:
     spec = profile.engine
     if spec.url != "local":
         url = spec.url.rstrip("/")
@@ -74,10 +89,15 @@ def context(
     clock = RunClock(began_s)
     journal = Journal.reopen(folder.journal)
     stack.callback(journal.close)
-    counter = tape.counter(profile, served, replay)
+    forcing, told = None, served
+    if replay is not None and tape.is_through(options):
+        recorded = tape.served(replay)
+        forcing = through.forcing(profile, served, recorded, replay.header.get("tokenizer"))
+        told = through.told(recorded, served)
+    counter = tape.counter(profile, told, replay)
     captures = folder.path / "captures" if options.capture else None
-    policy = gateway_options(profile, counter, captures, options.port)
-    policy = tape.attach(policy, options.record, replay, manifest, served, stack)
+    policy = gateway_options(profile, served, counter, captures, options)
+    policy = tape.attach(policy, options.record, replay, forcing, manifest, served, stack)
     taps: Taps = {}
     sink = _sink(journal, progress, taps)
     gateway = Gateway(_upstream(profile, served), sink, clock, policy)
@@ -102,10 +122,10 @@ def context(
         sampler=sampler,
         energy=meter,
         clock=clock,
-        facts=served,
+        facts=told,
         keeper=keeper,
         room=Room(
-            served.window_tokens, answer.max_tokens, answer.k, answer.k_overflow, counter.count
+            told.window_tokens, answer.max_tokens, answer.k, answer.k_overflow, counter.count
         ),
         progress=progress,
         taps=taps,
@@ -113,10 +133,17 @@ def context(
 
 
 def gateway_options(
-    profile: Profile, counter: Tokenizer, captures: Path | None, port: int
+    profile: Profile,
+    served: ServerFacts,
+    counter: Tokenizer,
+    captures: Path | None,
+    options: RunOptions,
 ) -> GatewayOptions:
     """The gateway's policy as the profile asks for it."""
-    calls = profile.calls
+    calls, engine = profile.calls, profile.engine
+    ways = {name: False for name in OF_A_CALL if served.ours and not getattr(engine, name)}
+    if served.ours and options.record is not None:
+        ways["return_token_ids"] = True  # so that an engine can be made to produce them again
     return GatewayOptions(
         capture_dir=captures,
         sampling=calls.sampling,
@@ -126,7 +153,9 @@ def gateway_options(
         token_counter=counter.count,
         tokenizer_name=counter.name,
         upstream_timeout_s=calls.upstream_timeout_s,
-        port=port,
+        port=options.port,
+        traffic={phase: getattr(engine.traffic, phase) for phase in PHASES},
+        ways=ways,
     )
 
 
@@ -161,8 +190,15 @@ def manifest(prepared: Prepared, served: ServerFacts, identity: str) -> dict[str
         "workload": {**describe(prepared.workload), "data_hash": content_hash(prepared.workload)},
         "machine": host.facts(),
         "energy": energy.describe(meter, energy.Band(*profile.meters.w_per_core)),
-        "notes": [],
+        "notes": _notes(profile, served),
     }
+
+
+def _notes(profile: Profile, served: ServerFacts) -> list[str]:
+    """What the engine could not do as asked, said once."""
+    told = () if served.kind == "replay" else served.notes
+    undone = without_effect(profile.engine, served)
+    return [*(f"engine: {note}" for note in told), *([undone] if undone else [])]
 
 
 def _upstream(profile: Profile, served: ServerFacts) -> Upstream:

@@ -51,10 +51,10 @@ def run(profile: Profile, options: RunOptions, progress: Progress) -> RunResult:
     """
     with ExitStack() as stack:
         replay = tape.open_replay(options, stack)
-        prepared = prepare(profile, progress, tape.models(profile, replay))
+        prepared = prepare(profile, progress, tape.models(profile, options, replay))
         logs = stack.enter_context(_scratch())
-        engine, served = parts.server(profile, logs, stack, progress, replay)
-        identity = _identity(prepared, served, replay)
+        engine, served = parts.server(profile, logs, stack, progress, options, replay)
+        identity = _identity(prepared, served, options, replay)
         folder = _folder(prepared, identity, options)
         stack.callback(folder.close)
         manifest = folder.read_manifest()
@@ -70,8 +70,9 @@ def run(profile: Profile, options: RunOptions, progress: Progress) -> RunResult:
         resumed = manifest is not None
         if manifest is None:
             manifest = parts.manifest(prepared, served, identity)
-            manifest |= tape.manifest_part(options, replay)
-        if profile.run.warm_up and replay is None:
+            taped = tape.manifest_part(options, replay, served)
+            manifest |= taped | {"notes": [*taped.get("notes", ()), *manifest["notes"]]}
+        if profile.run.warm_up and served.kind != tape.REPLAY:
             warm_up(served, profile.engine)
         status = _measure(prepared, served, engine, folder, manifest, options, replay, progress)
         return RunResult(folder.path, status, resumed, True)
@@ -145,8 +146,12 @@ def _last_time(rows: list[Row]) -> float:
     return max((t for t in times if t is not None), default=0.0)
 
 
-def _identity(prepared: Prepared, served: ServerFacts, replay: Replay | None) -> str:
+def _identity(
+    prepared: Prepared, served: ServerFacts, options: RunOptions, replay: Replay | None
+) -> str:
     recorded = {} if replay is None else {"recording": replay.sha256}
+    if tape.is_through(options):
+        recorded["replay_mode"] = options.replay_mode
     return run_identity(
         prepared.profile.as_dict(),
         content_hash(prepared.workload),

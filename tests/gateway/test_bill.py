@@ -307,7 +307,7 @@ def test_two_systems_at_once(meter: Meter) -> None:
     assert {c.phase for c in here} == {"construction"}
     assert {c.phase for c in there} == {"generation"}
     sessions = {r.headers["x-session-id"] for r in meter.fake.bill.of()}
-    assert sessions == {"sys.h1.background", "other.h1.interactive"}
+    assert sessions == {"sys.r0.h1.background", "other.r0.h1.interactive"}
 
 
 def test_a_late_arrival_after_close_is_forwarded_and_unattributed(meter: Meter) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from agentmem.gateway.asked import read_request
 from agentmem.gateway.options import GatewayOptions
-from agentmem.gateway.policy import call_seed, outgoing, session_id
+from agentmem.gateway.policy import call_seed, outgoing, session_id, spliced
 from agentmem.records import Fingerprint, Scope
 from tests.gateway.conftest import Meter, chat_body
 
@@ -63,14 +63,59 @@ def test_one_session_per_history_and_traffic_class(meter: Meter) -> None:
     calls, bill = meter.calls(), meter.fake.bill.of()
     assert [c.session_id for c in calls] == [s.headers["x-session-id"] for s in bill]
     assert [c.session_id for c in calls] == [
-        "sys.h1.background",
-        "sys.h1.interactive",
-        "sys.h1.interactive",
+        "sys.r0.h1.background",
+        "sys.r0.h1.interactive",
+        "sys.r0.h1.interactive",
     ]
     assert [c.sent_session_id for c in calls] == ["mine", "body wins", "last resort"]
-    assert bill[1].body["session_id"] == "sys.h1.interactive"
+    assert "session_id" not in bill[1].body, "it would win over the header"
     assert [s.headers["x-agentmem-traffic"] for s in bill] == [c.traffic_class for c in calls]
-    assert {s.headers["x-agentmem-tenant"] for s in bill} == {"sys.r0"}
+    assert {s.headers["x-cache-salt"] for s in bill} == {"sys.r0"}
+
+
+def test_a_system_cannot_choose_its_cache_or_class(meter: Meter) -> None:
+    meter.gateway.set_phase(meter.scope, "construction")
+    meter.chat(cache_salt="another's", traffic_class="interactive")
+    [served] = meter.fake.bill.of()
+    assert not {"cache_salt", "traffic_class"} & set(served.body)
+    assert meter.call().traffic_class == "background"
+
+
+def test_repeats_and_runs_have_sessions_of_their_own() -> None:
+    tenants = ["run1:mem", "run1:mem:r1", "run2:mem", "run1:other"]
+    ids = {session_id(Scope("s", "mem", "h", tenant), "interactive") for tenant in tenants}
+    assert len(ids) == 4
+
+
+def test_traffic_by_phase_is_the_profiles(make_meter: Callable[..., Meter]) -> None:
+    meter = make_meter(traffic={"construction": "interactive", "generation": "background"})
+    for phase in ("construction", "retrieval", "generation"):
+        meter.gateway.set_phase(meter.scope, phase)
+        meter.chat(phase)
+    wanted = ["interactive", "interactive", "background"]
+    assert [c.traffic_class for c in meter.calls()] == wanted
+    assert [s.headers["x-agentmem-traffic"] for s in meter.fake.bill.of()] == wanted
+
+
+@pytest.mark.parametrize("raw", [b"{}", b'{"a": 1, "reuse": true} ', b'{ "a" : {} }\n'])
+def test_ways_go_with_the_body_and_win(raw: bytes) -> None:
+    left = json.loads(spliced(raw, {"reuse": False, "forced_text": "\u00e9"}))
+    assert left == {**json.loads(raw), "reuse": False, "forced_text": "\u00e9"}
+    assert spliced(raw, {}) == raw
+
+
+def test_ways_are_no_part_of_the_request(make_meter: Callable[..., Meter]) -> None:
+    meter = make_meter(ways={"reuse": False})
+    meter.chat()
+    meter.post("embeddings", {"model": "fake-embed", "input": "x"})
+    [chat] = meter.fake.bill.of("chat")
+    [embedding] = meter.fake.bill.of("embedding")
+    assert chat.body["reuse"] is False and "reuse" not in embedding.body
+    asked = read_request("chat", json.dumps(chat_body()).encode(), {})
+    plain = outgoing(asked, SCOPE, None, 0, "c", GatewayOptions())
+    assert outgoing(asked, SCOPE, None, 0, "c", GatewayOptions(ways={"reuse": False})).body == (
+        plain.body
+    )
 
 
 def test_session_ids_are_bounded_and_visible() -> None:

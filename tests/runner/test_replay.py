@@ -195,7 +195,7 @@ def test_recordings_are_not_written_over(deck: Deck) -> None:
         (["--replay", "gone.jsonl"], 3, "cannot read the recording"),
         (["--replay", "f", "--record", "g"], 2, "exclude each other"),
         (["--record", "no/such/folder/f"], 2, "no folder no/such/folder"),
-        (["--replay", "f", "--replay-mode", "through-engine"], 2, "not available yet"),
+        (["--replay", "gone", "--replay-mode", "through-engine"], 3, "cannot read the recording"),
         (["--replay-mode", "through-engine"], 2, "goes with --replay"),
     ],
 )
@@ -222,8 +222,9 @@ def test_a_recording_without_facts(deck: Deck) -> None:
         deck.go()
 
 
-def test_a_replay_through_an_engine_is_refused(fake: FakeUpstream, tmp_path: Path) -> None:
-    spec = profile.parse(profile_data(fake.url, ["bm25"]))
-    options = RunOptions(tmp_path / "x", replay=tmp_path / "f", replay_mode="through-engine")
-    with pytest.raises(UsageError, match="not available yet"):
-        run(spec, options, Silent())
+def test_a_foreign_server_cannot_be_made_to_produce_tokens(deck: Deck) -> None:
+    deck.record()
+    options = RunOptions(deck.folder / "x", replay=deck.file, replay_mode="through-engine")
+    with pytest.raises(UsageError, match="cannot be made to produce given tokens"):
+        run(deck.spec, options, Silent())
+    assert not (deck.folder / "x").exists()

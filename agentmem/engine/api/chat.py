@@ -36,6 +36,10 @@ from agentmem.engine.request import Request, Sampling
 SHAPE = Shape("chat.completion", "chat.completion.chunk")
 
 
+def unconstrained() -> None:
+    """The constraint of an answer that is given: none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Conversation:
     """A chat request that has been read and checked, and the engine requests that answer it."""
@@ -98,7 +102,7 @@ async def read_conversation(
     check_window([prompt], sampling, model.window, "messages")
     if choices.beams:
         refuse_with_beams(body, use.choice == "none" and read_format(body) is None)
-    constraint = await read_constraint(model, body, use)
+    constraint = await read_constraint(model, body, use) if ways.forced is None else unconstrained
     request_id = served.next_id(prefix, request.headers)
     served.ledger.own(request_id, served.owner(request.headers))
     n = 1 if choices.beams else choices.width

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from agentmem.engine.api.answers import TextAnswer
 from agentmem.engine.api.beaming import BeamReply, refuse_with_beams
-from agentmem.engine.api.chat import for_ranking, read_constraint
+from agentmem.engine.api.chat import for_ranking, read_constraint, unconstrained
 from agentmem.engine.api.errors import bad_request
 from agentmem.engine.api.fields import Fields, check_ids, is_ids, read_fields
 from agentmem.engine.api.formats import read_format
@@ -39,7 +39,8 @@ async def completions(request: web.Request) -> web.StreamResponse:
     check_window(prompts, sampling, model.window, "prompt")
     if choices.beams:
         refuse_with_beams(body, read_format(body) is None)
-    constraint = await read_constraint(model, body, ToolUse())
+    free = ways.forced is not None
+    constraint = unconstrained if free else await read_constraint(model, body, ToolUse())
     request_id, ignored = served.next_id("cmpl", request.headers), not_honoured(body)
     served.ledger.own(request_id, served.owner(request.headers))
     n = 1 if choices.beams else choices.width

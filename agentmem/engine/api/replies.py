@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
@@ -40,14 +40,17 @@ class StreamOptions:
 
     on: bool = False
     usage: bool = False
+    ids: bool = False
+    """Each choice tells its tokens, streamed or not."""
 
 
 def read_stream(body: Fields) -> StreamOptions:
-    """`stream` and `stream_options.include_usage`."""
+    """`stream`, `stream_options.include_usage` and `return_token_ids`."""
     on, options = body.flag("stream"), body.table("stream_options")
     if options and not on:
         raise bad_request("stream_options needs stream to be true", "stream_options")
-    return StreamOptions(on, Fields(options or {}).flag("include_usage"))
+    ids = body.flag("return_token_ids")
+    return StreamOptions(on, Fields(options or {}).flag("include_usage"), ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +60,12 @@ class Voice:
     answer: Answer
     scores: ScoreLog | None = None
     shown: bool = False
+    ids: list[int] = field(default_factory=list)
+    """Tokens since the last chunk."""
 
     def take(self, delta: Delta) -> list[dict[str, Any]]:
         """Fields of the chunks for a piece of output."""
+        self.ids.extend(delta.tokens)
         if self.scores:
             self.scores.take(delta)
         return self.answer.feed(delta.text)
@@ -69,6 +75,11 @@ class Voice:
         if self.scores is None or not self.shown:
             return None
         return self.scores.whole() if whole else self.scores.chunk()
+
+    def tokens(self, asked: bool) -> dict[str, list[int]]:
+        """`token_ids` for a chunk or the whole, where they are asked for."""
+        told, self.ids[:] = list(self.ids), []
+        return {"token_ids": told} if asked else {}
 
 
 def voices(
@@ -129,6 +140,7 @@ class _Reply:
                 **self._voices[at].answer.whole(),
                 "logprobs": self._voices[at].told(whole=True),
                 "finish_reason": reasons[at],
+                **self._voices[at].tokens(self._options.ids),
             }
             for index, at in enumerate(self._best())
         ]
@@ -182,6 +194,7 @@ class _Reply:
     def _chunk(self, at: int, fields: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
         scores = self._voices[at].told(whole=False)
         choice = {"index": at, **fields, "logprobs": scores, "finish_reason": reason}
+        choice |= self._voices[at].tokens(self._options.ids)
         return self._frame({"choices": [choice]} | ({"usage": None} if self._options.usage else {}))
 
     def _frame(self, fields: dict[str, Any]) -> dict[str, Any]:

@@ -99,3 +99,14 @@ def test_tokenize_there_and_back(start):
     assert counted == server.post("/v1/chat/completions", chat).body["usage"]["prompt_tokens"]
     assert server.post("/detokenize", {"tokens": [1, "a"]}).status == 400
     assert server.post("/detokenize", {"tokens": [10**6]}).status == 400
+
+
+def test_token_ids_are_told_where_they_are_asked_for(server):
+    body = {"model": "fake", "prompt": "hello", "max_tokens": 4}
+    plain = server.post("/v1/completions", body).body["choices"][0]
+    assert "token_ids" not in plain
+    whole = server.post("/v1/completions", body | {"return_token_ids": True}).body
+    ids = whole["choices"][0]["token_ids"]
+    assert len(ids) == whole["usage"]["completion_tokens"] > 0
+    events, _ = server.stream("/v1/completions", body | {"return_token_ids": True})
+    assert [t for e in events for c in e["choices"] for t in c["token_ids"]] == ids
