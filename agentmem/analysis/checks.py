@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from agentmem.analysis import check_books, check_calls
 from agentmem.analysis.load import Run
 from agentmem.analysis.verdict import Check, Examine
@@ -10,6 +12,7 @@ MAX_NAMED = 5
 """Faults spelled out in a detail; the rest are counted."""
 
 
+@lru_cache(maxsize=4)  # a report asks twice
 def check_run(run: Run) -> tuple[Check, ...]:
     """All rules, in order."""
     rules = {**check_calls.RULES, **check_books.RULES}

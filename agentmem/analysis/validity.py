@@ -7,6 +7,7 @@ to. `None` means that the run does not tell.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from agentmem.analysis.breakdown import CAP_BOUND_SHARE, STATES, wall_states
 from agentmem.analysis.load import REFERENCES, Run
@@ -18,6 +19,7 @@ from agentmem.analysis.verdict import Check, Examine, Found
 SLACK_S = 1e-3
 
 
+@lru_cache(maxsize=4)  # a report asks twice
 def check_validity(run: Run) -> tuple[Check, ...]:
     """All validity rules, in order."""
     return tuple(_verdict(rule, name, examine(run)) for rule, (name, examine) in RULES.items())
