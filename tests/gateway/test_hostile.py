@@ -18,14 +18,15 @@ FIELDS = [
 ]  # fmt: skip
 
 
+TAILS = ["completions", "embeddings", "responses"]
+
+
 @pytest.mark.parametrize(
     ("tail", "values"),
     [
         ("chat/completions", NASTY),
-        ("completions", NASTY[::3]),
-        pytest.param("completions", NASTY, marks=pytest.mark.slow),
-        ("embeddings", NASTY),
-        ("responses", NASTY),
+        *((tail, NASTY[::3]) for tail in TAILS),
+        *(pytest.param(tail, NASTY, marks=pytest.mark.slow) for tail in TAILS),
     ],
 )
 def test_no_field_breaks_the_books(meter: Meter, tail: str, values: list[Any]) -> None:

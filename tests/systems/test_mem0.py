@@ -250,6 +250,7 @@ def test_two_runs_send_the_same_bytes(models: ScriptedModels, tmp_path: Path) ->
     assert runs[0] == runs[1]
 
 
+@pytest.mark.slow
 def test_the_prompt_shows_one_date_in_every_process(models: ScriptedModels, tmp_path: Path) -> None:
     prompts = []
     for _ in range(2):
