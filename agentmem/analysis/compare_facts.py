@@ -63,15 +63,17 @@ MUST_AGREE: dict[str, tuple[Callable[[Run], Any], frozenset[Group]]] = {
     "unit": (lambda run: _params(run, "unit", "chunk_tokens"), ALL),
     "tokenizer": (lambda run: _params(run, "tokenizer"), ALL),
     "data": (_data, ALL),
-    "model": (lambda run: _part(run, "engine", "model", "weights"), ALL),
-    "embedder": (lambda run: _part(run, "embedder", "model", "dims"), ALL),
+    "model": (lambda run: _served(run, "engine", "model", "weights"), ALL),
+    "embedder": (lambda run: _served(run, "embedder", "model", "dims"), ALL),
     "machine": (_machine, TIMES),
     "energy": (_energy, frozenset({"energy"})),
 }
 SPOILS = ("replay", "contention")
 """Barred by what one run is, not by a difference: times served from a recording, and times taken
 while other work was in the way."""
-ACROSS = (*MUST_AGREE, *SPOILS)
+ENGINE = "engine"
+"""Which engine did the work, where that is not the model whose answers were given."""
+ACROSS = (*MUST_AGREE, ENGINE, *SPOILS)
 """What `--across` may name: differences that are the point of the comparison."""
 
 
@@ -82,12 +84,41 @@ def differing(a: Run, b: Run) -> list[Differing]:
         for key, (fact, blocks) in MUST_AGREE.items()
         if fact(a) != fact(b)
     ]
+    found += _producers(a, b)
     found += _spoiled("replay", replayed(a), replayed(b), None)
     for system in (s for s in a.systems if s in b.systems):
         for room, phases in PHASES_OF.items():
             one, two = contended(a, system, phases), contended(b, system, phases)
             found += _spoiled("contention", one, two, f"{system}.{room}")
     return found + list(_stated(a, b))
+
+
+def _served(run: Run, table: str, *names: str) -> Any:
+    """Who gave the answers or vectors: of a replay through an engine, the recorded model."""
+    if not through_engine(run):
+        return _part(run, table, *names)
+    served = (run.manifest.get("replay") or {}).get("served") or {}
+    prefix = "embed_" if table == "embedder" else ""
+    keys = [prefix + name for name in names]
+    return ", ".join(str(served[k]) for k in keys if served.get(k) is not None) or None
+
+
+def through_engine(run: Run) -> bool:
+    """An engine was made to produce recorded replies: its times and tokens, another's answers."""
+    return (run.manifest.get("replay") or {}).get("mode") == "through-engine"
+
+
+def _producers(a: Run, b: Run) -> list[Differing]:
+    """Times of two engines are comparable as little as ever; answers and calls are one model's."""
+    one, two = _engine(a), _engine(b)
+    if one == two or not (through_engine(a) or through_engine(b)):
+        return []
+    return [Differing(ENGINE, shown(one), shown(two), TIMES)]
+
+
+def _engine(run: Run) -> str:
+    parts = [_part(run, "engine", "model", "weights"), _part(run, "embedder", "model")]
+    return ", ".join(part or "not stated" for part in parts)
 
 
 def _spoiled(key: str, a: str | None, b: str | None, where: str | None) -> list[Differing]:

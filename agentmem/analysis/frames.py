@@ -16,6 +16,10 @@ ENGINE_FIELDS = {
     "engine_decode_s": "decode_s",
     "engine_cpu_s": "cpu_s",
     "engine_share_s": "step_share_s",
+    "engine_drafted_tokens": "drafted_tokens",
+    "engine_accepted_tokens": "accepted_tokens",
+    "engine_preemptions": "preemptions",
+    "engine_recomputed_tokens": "recomputed_tokens",
 }
 """Columns of the calls frame that come from `usage.agentmem`."""
 

@@ -14,6 +14,7 @@ from rich.text import Text
 from agentmem.analysis import breakdown, tables
 from agentmem.analysis.breakdown import phase_value
 from agentmem.analysis.conserve import Conservation, conservation, unattributed, unattributed_line
+from agentmem.analysis.engine_use import engine_totals
 from agentmem.analysis.load import Run
 from agentmem.analysis.repeats import mean_end_to_end, mean_of, rounds
 from agentmem.records import PHASES
@@ -64,6 +65,7 @@ def _systems(run: Run, parts: Runs, entries: Entries) -> Blocks:
             _tokens(parts, entries),
             _calls(entries),
             _cost(entries),
+            *_engine(run),
             _memory(parts, entries),
             *([_spread(parts, entries)] if len(parts) > 1 else []),
         ),
@@ -155,6 +157,22 @@ def _calls(entries: Entries) -> Group:
 def _cost(entries: Entries) -> Group:
     cells = ((fmt.short(row["cpu_s"]), _energy(row)) for row in entries)
     return Group("cost", ("CPU-s", "energy"), tuple(cells))
+
+
+def _engine(run: Run) -> Iterator[Group]:
+    """What caches and drafts of the model server saved, where it tells."""
+    rows: Entries = mean_of(run, engine_totals).to_dict("records")  # type: ignore[assignment]
+    if all(fmt.known(row["cached_tokens"]) is None for row in rows):
+        return
+    cells = (
+        (
+            fmt.mean(row["cached_tokens"]),
+            fmt.seconds(row["modelled_saved_s"]),
+            fmt.mean(row["accepted_tokens"]),
+        )
+        for row in rows
+    )
+    yield Group("session cache, drafts", ("cached", "saved*", "accepted"), tuple(cells))
 
 
 def _energy(row: dict[str, Any]) -> str:

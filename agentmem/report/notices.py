@@ -31,6 +31,7 @@ def warnings(run: Run) -> tuple[str, ...]:
         *([_capped(flagged["V3"])] if "V3" in flagged else []),
         *(f"{said}: {flagged[rule]}." for rule, said in SAID.items() if rule in flagged),
         *_cut(run),
+        *_forced(run),
         *(str(n) for n in run.manifest.get("notes") or () if not _said(str(n), flagged)),
     )
 
@@ -54,6 +55,25 @@ def _state(run: Run) -> Iterator[str]:
 def replayed(run: Run) -> bool:
     """Whether a recording stood in for the model."""
     return (run.manifest.get("engine") or {}).get("kind") == "replay"
+
+
+def _forced(run: Run) -> Iterator[str]:
+    """Replies that an engine was made to produce, and those that took it other numbers of tokens.
+
+    With another tokenizer than the recorded model's that is as it should be.
+    """
+    told = [c.get("recorded") for c in run.calls["engine"] if c and c.get("forced")]
+    if not told:
+        return
+    forced = run.calls[[bool(c and c.get("forced")) for c in run.calls["engine"]]]
+    pairs = zip(told, forced["output_tokens"], forced["embeds"], strict=True)
+    texts = [(then or {}, now) for then, now, embeds in pairs if not embeds]
+    other = sum(then.get("output_tokens") != now for then, now in texts)
+    replies = "reply" if len(texts) == 1 else "replies"
+    yield (
+        f"An engine was made to produce {len(texts):,} recorded {replies}; {other:,} of them have "
+        "another number of tokens here than when recorded."
+    )
 
 
 def _capped(detail: str) -> str:

@@ -15,6 +15,7 @@ from agentmem.analysis.locomo import locomo_means
 from agentmem.analysis.scores import CORRECT_RULE
 from agentmem.report import format as fmt
 from agentmem.report import valid_sheets, write_sheets
+from agentmem.report.engine_sheet import engine_use_sheet
 from agentmem.report.sheet import Column, Sheet, column, sheet
 from agentmem.report.tradeoff_sheet import tradeoff_sheet
 
@@ -321,6 +322,7 @@ ALL = (
     phase_times,
     phases,
     wall_states,
+    engine_use_sheet,
     kinds,
     write_sheets.amplification,
     write_sheets.amortised,

@@ -258,7 +258,7 @@ def test_console_summary_is_whole_at_any_width(folder: Path, width: int) -> None
 
 
 def test_console_summary_needs_fewer_blocks_where_there_is_room(folder: Path) -> None:
-    blocks = [sum(x.startswith("BM25") for x in printed(folder, w)) for w in (80, 120, 200)]
+    blocks = [sum(x.startswith("BM25") for x in printed(folder, w)) for w in (80, 120, 240)]
     assert blocks[0] > blocks[1] > blocks[2] == 1
 
 
@@ -322,3 +322,19 @@ def test_repeats_of_a_question_stay_apart(tmp_path: Path) -> None:
 def test_templates_are_package_data() -> None:
     folder = importlib.resources.files("agentmem.report") / "templates"
     assert (folder / "report.html.j2").is_file() and (folder / "report.css").is_file()
+
+
+def test_forced_replies_of_another_length_are_counted(tmp_path: Path) -> None:
+    def forced(rows: list[Row]) -> list[Row]:
+        chats = [r for r in rows if isinstance(r, Call) and r.endpoint == "chat"]
+        then = {r.call_id: {"output_tokens": r.output_tokens} for r in chats}
+        then[chats[0].call_id] = {"output_tokens": -1}
+        return [
+            replace(r, engine={"forced": True, "recorded": then[r.call_id]})
+            if isinstance(r, Call) and r.endpoint == "chat"
+            else r
+            for r in rows
+        ]
+
+    said = [x for x in warnings(agentmem.load(write_run(tmp_path, forced))) if "made to" in x]
+    assert len(said) == 1 and "recorded replies; 1 of them have another number" in said[0]
