@@ -104,19 +104,7 @@ class EngineCore:
         self._transfers = Transfers(self._kv, self.pages, self._stamp(), ledger)
         self._running: dict[str, Sequence] = {}
         self._lock = threading.Lock()
-        self._worker = EngineWorker(
-            decoder,
-            self._kv,
-            self.pages,
-            self._open_text,
-            tokenizer.eos_ids,
-            limits=self.limits,
-            turns=self.turns,
-            drafts=drafts,
-            on_step=on_step,
-        )
-        self._worker.start()
-        self._worker.ready.wait()
+        self._worker = self._start(drafts, on_step)
 
     @classmethod
     def load(
@@ -313,6 +301,22 @@ class EngineCore:
     def close(self) -> None:
         """Abort what is queued or running and join the engine's thread."""
         self._worker.stop()
+
+    def _start(self, drafts: bool, on_step: Callable[[StepRow], None] | None) -> EngineWorker:
+        worker = EngineWorker(
+            self.decoder,
+            self._kv,
+            self.pages,
+            self._open_text,
+            self.tokenizer.eos_ids,
+            limits=self.limits,
+            turns=self.turns,
+            drafts=drafts,
+            on_step=on_step,
+        )
+        worker.start()
+        worker.ready.wait()
+        return worker
 
     def _open_text(self, sequence: Sequence) -> TextStream:
         stop = sequence.request.sampling.stop

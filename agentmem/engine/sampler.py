@@ -44,6 +44,8 @@ class Sampler:
     def __init__(self, sampling: Sampling, constraint: TokenConstraint | None = None) -> None:
         self._sampling = sampling
         self._constraint = constraint
+        given: object = constraint
+        self._foreseeing = given if isinstance(given, ForeseeingConstraint) else None
         self._seed = secrets.randbits(64) if sampling.seed is None else sampling.seed
 
     @property
@@ -72,15 +74,13 @@ class Sampler:
 
     def forced(self) -> list[int]:
         """Tokens that a constraint leaves no choice about, where it can tell."""
-        if not isinstance(self._constraint, ForeseeingConstraint):
-            return []
-        return self._constraint.forced()
+        return [] if self._foreseeing is None else self._foreseeing.forced()
 
     def fitting(self, drafts: list[int]) -> list[int]:
         """Drafts up to the first that a constraint forbids, where it can tell."""
-        if not drafts or not isinstance(self._constraint, ForeseeingConstraint):
+        if not drafts or self._foreseeing is None:
             return drafts
-        return drafts[: self._constraint.fitting(drafts)]
+        return drafts[: self._foreseeing.fitting(drafts)]
 
     def scores(self, logits: Tensor, token: int) -> TokenScores | None:
         """Log-probabilities under the model itself (no temperature), where they are wanted."""

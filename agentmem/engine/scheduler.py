@@ -11,6 +11,7 @@ pass is given up between two layers when an interactive request comes in, and ru
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agentmem.engine.kv.manager import KVManager
@@ -101,10 +102,19 @@ class Step:
 
 
 class Scheduler:
-    """Waiting and running sequences. A step costs the same however many wait."""
+    """Waiting and running sequences. A step costs the same however many wait.
 
-    def __init__(self, kv: KVManager, limits: Limits | None = None) -> None:
+    `propose` asks a sequence for drafts, so many at most.
+    """
+
+    def __init__(
+        self,
+        kv: KVManager,
+        limits: Limits | None = None,
+        propose: Callable[[Sequence, int], tuple[tuple[int, ...], bool]] = Sequence.propose,
+    ) -> None:
         self.limits = limits or Limits()
+        self._propose = propose
         self._kv = kv
         self._waiting: dict[TrafficClass, OrderedDict[int, Sequence]] = {
             kind: OrderedDict() for kind in CLASSES
@@ -192,11 +202,9 @@ class Scheduler:
             step.add(Part(sequence, sequence.computed, 1, drafts, found))
 
     def _drafts(self, step: Step, sequence: Sequence) -> tuple[tuple[int, ...], bool]:
-        if sequence.voice is None:
-            return (), False
         most = sequence.max_tokens - sequence.generated - 1
         most = min(most, step.draft_left, step.room(sequence.traffic_class) - 1)
-        return sequence.voice.propose(most)
+        return self._propose(sequence, most)
 
     def _piece(self, step: Step, sequence: Sequence) -> bool:
         """As much of the tokens not yet run as fits."""

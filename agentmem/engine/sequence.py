@@ -65,14 +65,10 @@ class Voice:
         """Drafts of what comes next, and whether they come from the text, not from a grammar."""
         if self.drafter is None or most <= 0:
             return (), False
-        try:
-            forced = self.sampler.forced()[:most]
-            if forced:
-                return tuple(forced), False
-            return tuple(self.sampler.fitting(self.drafter.propose(most))), True
-        except Exception:
-            # a constraint is foreign code: its fault shows when the token is chosen
-            return (), False
+        forced = self.sampler.forced()[:most]
+        if forced:
+            return tuple(forced), False
+        return tuple(self.sampler.fitting(self.drafter.propose(most))), True
 
 
 @dataclass(slots=True, eq=False)
@@ -120,6 +116,10 @@ class Sequence:
     def pending(self) -> int:
         """Known tokens not yet run: the rest of the prompt, or the one just chosen."""
         return len(self.tokens) - self.computed
+
+    def propose(self, most: int) -> tuple[tuple[int, ...], bool]:
+        """See Voice; nothing before it has one."""
+        return ((), False) if self.voice is None else self.voice.propose(most)
 
     def take(self, token: int, eos: frozenset[int]) -> FinishReason | None:
         """Append a chosen token; says why it was the last one, if it was."""

@@ -66,7 +66,7 @@ class EngineWorker(threading.Thread):
         self._open_text = open_text
         self._eos = frozenset(eos_ids)
         self._turns, self._drafts, self._on_step = turns, drafts, on_step
-        self.scheduler = Scheduler(kv, limits)
+        self.scheduler = Scheduler(kv, limits, _propose)
         self.counters, self.backlog = Counters(), Backlog()
         self._costs = CostModel(decoder, pages)
         self._inbox: deque[Sequence] = deque()
@@ -358,6 +358,14 @@ class EngineWorker(threading.Thread):
             sum(block != 0 for block in table) * pages.block_bytes
             for table, pages in zip(sequence.holding.tables, self._pages, strict=True)
         )
+
+
+def _propose(sequence: Sequence, most: int) -> tuple[tuple[int, ...], bool]:
+    """Drafts of a sequence; a fault of its grammar shows when the token is chosen."""
+    try:
+        return sequence.propose(most)
+    except Exception:
+        return (), False
 
 
 def _work(part: Part) -> tuple[str, TrafficClass, Work]:
