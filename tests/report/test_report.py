@@ -16,7 +16,7 @@ from rich.console import Console
 
 import agentmem
 from agentmem.errors import DataError, UsageError
-from agentmem.records import Query, Row, Unit, Window
+from agentmem.records import Call, Query, Row, Unit, Window
 from agentmem.report import ReportPaths, build
 from agentmem.report.answers import asked
 from agentmem.report.console import summary
