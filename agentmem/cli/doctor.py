@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import Any
 
 HELP = """\
 Says what can be measured on this machine (counters, energy sources), which models and
-environments are ready, and which kernel backend the engine would use.
+environments are ready, which kernels and number formats the engine would use, and what it falls
+back from.
 """
 
 
@@ -42,14 +44,54 @@ def _tag(ready: bool | None) -> str:
 
 
 def engine_rows() -> list[tuple[str, bool | None, str]]:
-    """The kernel backend, and torch."""
+    """Torch, the kernels, and the modes that run on them."""
     import torch
+
+    from agentmem.engine.kernels.choose import describe
 
     backend = f"torch {torch.__version__}, {torch.get_num_threads()} threads"
     gpu = torch.cuda.is_available()
     return [
         ("engine: cpu", True, backend),
         ("engine: cuda", gpu, torch.cuda.get_device_name(0) if gpu else "no CUDA device"),
+        *kernel_rows(describe()),
+        *mode_rows(),
+    ]
+
+
+def kernel_rows(found: Mapping[str, Any]) -> list[tuple[str, bool | None, str]]:
+    """Kernels that `backend = auto` takes, what the processor offers, and huge pages."""
+    native = found["why_not_native"] is None
+    builds = f"builds: {', '.join(found['native'])}" if native else ""
+    fallen = f"fall-back: plain torch, because {found['why_not_native']}"
+    policy = found["huge_pages"]
+    pages = policy in ("always", "madvise")
+    return [
+        ("engine: kernels", native, f"{found['backend']}; {builds}" if native else fallen),
+        ("engine: processor", None, ", ".join(found["cpu_features"]) or "does not say"),
+        (
+            "engine: huge pages",
+            pages,
+            f"{policy}: weights are put in them"
+            if pages
+            else f"{policy or 'not known'}; fall-back: weights in small pages, read more slowly",
+        ),
+    ]
+
+
+def mode_rows() -> list[tuple[str, bool | None, str]]:
+    """Number formats of the engine, and whether they run on the kernels found here."""
+    from agentmem.engine.kernels.choose import choose
+    from agentmem.engine.quant.modes import MODES, runnable
+
+    runs = runnable(list(MODES), choose())
+    return [
+        (
+            f"engine mode: {name}",
+            name in runs,
+            spec.meaning if name in runs else f"needs the native kernels ({spec.meaning})",
+        )
+        for name, spec in MODES.items()
     ]
 
 

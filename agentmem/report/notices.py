@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
 
 from agentmem.analysis.breakdown import CAP_BOUND_SHARE
 from agentmem.analysis.checks import check_run, failed
@@ -62,18 +65,25 @@ def _forced(run: Run) -> Iterator[str]:
 
     With another tokenizer than the recorded model's that is as it should be.
     """
-    told = [c.get("recorded") for c in run.calls["engine"] if c and c.get("forced")]
-    if not told:
+    calls = run.calls[~run.calls["embeds"]]
+    forced = [c.get("forced") is True for c in calls["engine"].map(_account)]
+    texts = calls[pd.Series(forced, index=calls.index, dtype=bool)]
+    if texts.empty:
         return
-    forced = run.calls[[bool(c and c.get("forced")) for c in run.calls["engine"]]]
-    pairs = zip(told, forced["output_tokens"], forced["embeds"], strict=True)
-    texts = [(then or {}, now) for then, now, embeds in pairs if not embeds]
-    other = sum(then.get("output_tokens") != now for then, now in texts)
+    then = [fmt.known((c.get("recorded") or {}).get("output_tokens")) for c in texts["engine"]]
+    now = [fmt.known(n) for n in texts["output_tokens"]]
+    known = [(a, b) for a, b in zip(then, now, strict=True) if a is not None and b is not None]
+    other = sum(a != b for a, b in known)
     replies = "reply" if len(texts) == 1 else "replies"
     yield (
-        f"An engine was made to produce {len(texts):,} recorded {replies}; {other:,} of them have "
-        "another number of tokens here than when recorded."
+        f"An engine was made to produce {len(texts):,} recorded {replies}; {other:,} of them "
+        "have another number of tokens here than when recorded."
     )
+
+
+def _account(engine: object) -> Mapping[str, Any]:
+    """The engine's own account of a call, empty where there is none."""
+    return engine if isinstance(engine, Mapping) else {}
 
 
 def _capped(detail: str) -> str:
