@@ -90,11 +90,16 @@ def serve(
                 log.warning("%s", note)
         if embedder_path is not None:
             embedder = load_embedder(embedder_path, threads)
-            if served.chat is not None:
-                embedder.share(served.chat.core)
-            served.embed = EmbedModel(embedder, truncate=truncate_embeddings)
+            served.embed = beside(embedder, served.chat, truncate_embeddings)
             stack.callback(served.embed.close)
         asyncio.run(_run(served, listener, ready_fd))
+
+
+def beside(embedder: Embedder, chat: ChatModel | None, truncate: bool) -> EmbedModel:
+    """The embedding model, taking turns with the generating one where there is one."""
+    if chat is not None:
+        embedder.share(chat.core)
+    return EmbedModel(embedder, truncate=truncate)
 
 
 def check_sizes(threads: int | None, window: int | None) -> None:
