@@ -122,7 +122,7 @@ class ForcedStream:
     """A recorded stream, given out at the pace at which the engine produces it.
 
     Looks like an upstream's reply to the relay. Nothing goes out before the engine's first token,
-    then a chunk with each event, and the last one when the engine is done.
+    then an event for each of its own, and the last one when the engine is done.
     """
 
     def __init__(
@@ -134,29 +134,31 @@ class ForcedStream:
         self.content_type = "text/event-stream"
         self.content_length = entry.length
         self.content = self
-        self._chunks = deque(chunk for chunk in entry.chunks if chunk)
+        self._events = deque(_events(b"".join(entry.chunks)))
         self._engine, self._done = reply, done
         self._splitter, self._progress = EventSplitter(), Progress(1)
         self._due = 0
         self._over = False
 
     async def readany(self) -> bytes:
-        """The next recorded chunk once it is due; ConnectionError when the engine broke off."""
-        while not self._over and (self._due < 1 or len(self._chunks) < 2):
+        """The next recorded event once it is due; ConnectionError when the engine broke off."""
+        while not self._over and not self._is_due():
             await self._listen()
         self._due -= 1
-        return self._chunks.popleft() if self._chunks else b""
+        return self._events.popleft() if self._events else b""
 
     def close(self) -> None:
         """Tell the engine to stop, where it has not."""
         self._engine.close()
 
+    def _is_due(self) -> bool:
+        return self._progress.began and self._due > 0 and len(self._events) > 1
+
     async def _listen(self) -> None:
         chunk = await self._engine.content.readany()
         events = self._splitter.feed(chunk)
         self._progress.note(events)
-        if self._progress.began:
-            self._due += len(events)
+        self._due += len(events)
         if not chunk:
             self._over = True
             self._end()
@@ -168,6 +170,13 @@ class ForcedStream:
         self._done(said)
         if said.error is not None or not self._progress.ended:
             raise ConnectionError(f"the engine broke off: {_told(said.error)}")
+
+
+def _events(body: bytes) -> list[bytes]:
+    """The events of a stream, byte for byte, with what may follow the last."""
+    splitter = EventSplitter()
+    raw = [event.raw for event in splitter.feed(body)]
+    return [*raw, splitter.rest] if splitter.rest else raw
 
 
 def _told(error: Mapping[str, Any] | None) -> str:

@@ -29,8 +29,8 @@ MAX_FINDINGS = 12
 LEGEND = (
     "build: the whole write path · /q: mean per question · evidence: share found by source id, and "
     "questions whose answer stands in the retrieved text · {energy}lost: dropped without an error "
-    "· * modelled: cached tokens × measured prefill seconds per uncached token · – not known or does "
-    "not apply"
+    "· * modelled: cached tokens × measured prefill seconds per uncached token · – not known or "
+    "does not apply"
 )
 MODELLED = "energy: modelled from CPU-s, low – high; no order inside the band · "
 
