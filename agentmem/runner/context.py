@@ -26,6 +26,7 @@ class Context:
 
     profile: Profile
     run_id: str
+    """This run's own, by which model servers tell its caches from another's."""
     folder: RunFolder
     journal: Journal
     gateway: Gateway

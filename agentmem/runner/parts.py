@@ -23,6 +23,7 @@ from agentmem.runner import rounds, tape, through
 from agentmem.runner.context import Context, Taps
 from agentmem.runner.engine import OF_A_CALL, LocalEngine, ServerFacts, facts, without_effect
 from agentmem.runner.folder import RunFolder
+from agentmem.runner.identity import digest
 from agentmem.runner.keeper import Keeper
 from agentmem.runner.options import RunOptions
 from agentmem.runner.prepare import Prepared, describe, system_row
@@ -115,7 +116,7 @@ def context(
     answer = profile.answer
     return Context(
         profile=profile,
-        run_id=folder.path.name,
+        run_id=_own_name(folder.path, manifest),
         folder=folder,
         journal=journal,
         gateway=gateway,
@@ -130,6 +131,14 @@ def context(
         progress=progress,
         taps=taps,
     )
+
+
+def _own_name(folder: Path, manifest: Mapping[str, Any]) -> str:
+    """A name that no other run has, so that none finds this one's caches on a server they share.
+
+    It stays when the run is resumed.
+    """
+    return f"{folder.name}.{digest([str(folder.resolve()), manifest['created']])[:8]}"
 
 
 def gateway_options(

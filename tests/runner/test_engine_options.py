@@ -102,3 +102,15 @@ def test_the_manifest_says_what_had_no_effect(fake: FakeUpstream, tmp_path: Path
     assert note.startswith("engine.mode, engine.traffic have no effect")
     assert manifest["profile"]["engine"]["mode"] == "int8"
     assert manifest["engine"]["ours"] is False and manifest["engine"]["kv"] is None
+
+
+def test_no_two_runs_share_sessions_on_one_server(fake: FakeUpstream, tmp_path: Path) -> None:
+    spec = profile.parse(profile_data(fake.url, ["bm25"]))
+    for parent in ("a", "b"):
+        run(spec, RunOptions(tmp_path / parent / "same"), Silent())
+    served = fake.bill.of("chat")
+    salts = [r.headers["x-cache-salt"] for r in served if "x-cache-salt" in r.headers]
+    sessions = {r.headers.get("x-session-id") for r in served} - {None}
+    assert len({s.split(":")[0] for s in salts}) == 2
+    # two runs, each with a system and two references, all interactive
+    assert len(sessions) == 6 and all(str(s).endswith(".interactive") for s in sessions)
