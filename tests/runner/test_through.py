@@ -111,12 +111,9 @@ def test_a_request_the_recording_does_not_know(server: Server, taped: Path) -> N
     assert load(taped / "o").failures["kind"].tolist().count("not_recorded") == 1
 
 
-def test_a_reply_that_does_not_fit_the_engine(server: Server, taped: Path) -> None:
+def test_a_reply_that_does_not_fit_the_engine(server: Server, taped: Path, tmp_path: Path) -> None:
     """A window smaller than the recorded model's ends the run in one clear line."""
-    core = EngineCore.load(
-        Path(server.core.path) if hasattr(server.core, "path") else _chat(taped),
-        mode="fp32", threads=1, window=64,
-    )  # fmt: skip
+    core = EngineCore.load(toys.chat_model(tmp_path / "chat"), mode="fp32", threads=1, window=64)
     small = Server(core, server.embedder)
     try:
         options = RunOptions(taped / "s", replay=taped / "replies", replay_mode="through-engine")
@@ -126,11 +123,6 @@ def test_a_reply_that_does_not_fit_the_engine(server: Server, taped: Path) -> No
             run(ours(small), options, Silent())
     finally:
         small.stop()
-
-
-def _chat(folder: Path) -> Path:
-    path = folder / "chat"
-    return path if path.exists() else toys.chat_model(path)
 
 
 @pytest.mark.slow

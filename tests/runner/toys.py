@@ -14,9 +14,9 @@ from tests.engine.core.toys import _SIZES, save_toy
 WINDOW = 2048
 
 
-def chat_model(folder: Path, seed: int = 0) -> Path:
+def chat_model(folder: Path) -> Path:
     """A llama whose tokens are bytes, with room for a reader's prompt."""
-    sizes = _SIZES | {"max_position_embeddings": WINDOW, "intermediate_size": 96 + seed}
+    sizes = _SIZES | {"max_position_embeddings": WINDOW}
     save_toy(LlamaConfig(**sizes, rope_theta=10_000.0), folder)
     _save_tokenizer(folder)
     return folder
