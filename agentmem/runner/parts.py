@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import agentmem
+from agentmem.gateway.forcing import Forcing
 from agentmem.gateway.replay import Replay
 from agentmem.gateway.server import Gateway, GatewayOptions, Upstream
 from agentmem.meters import energy, host, probe
@@ -90,11 +91,7 @@ def context(
     clock = RunClock(began_s)
     journal = Journal.reopen(folder.journal)
     stack.callback(journal.close)
-    forcing, told = None, served
-    if replay is not None and tape.is_through(options):
-        recorded = tape.served(replay)
-        forcing = through.forcing(profile, served, recorded, replay.header.get("tokenizer"))
-        told = through.told(recorded, served)
+    told, forcing = _told(profile, served, options, replay)
     counter = tape.counter(profile, told, replay)
     captures = folder.path / "captures" if options.capture else None
     policy = gateway_options(profile, served, counter, captures, options)
@@ -131,6 +128,17 @@ def context(
         progress=progress,
         taps=taps,
     )
+
+
+def _told(
+    profile: Profile, served: ServerFacts, options: RunOptions, replay: Replay | None
+) -> tuple[ServerFacts, Forcing | None]:
+    """What systems hear of the server, and how recorded replies are forced on it."""
+    if replay is None or not tape.is_through(options):
+        return served, None
+    recorded = tape.served(replay)
+    forcing = through.forcing(profile, served, recorded, replay.header.get("tokenizer"))
+    return through.told(recorded, served), forcing
 
 
 def _own_name(folder: Path, manifest: Mapping[str, Any]) -> str:
