@@ -203,7 +203,8 @@ def side_by_side(pages: KVPages, batch: Batch, context: int) -> tuple[torch.Tens
 
 def on_card(weight: Weight) -> Weight:
     scale = None if weight.scale is None else weight.scale.to(DEVICE)
-    return Weight(weight.format, weight.data.to(DEVICE), scale, weight.group)
+    offset = None if weight.offset is None else weight.offset.to(DEVICE)
+    return Weight(weight.format, weight.data.to(DEVICE), scale, weight.group, offset=offset)
 
 
 def wrong(kernels: Any, e4m3: bool) -> Iterator[str]:

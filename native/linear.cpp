@@ -18,6 +18,7 @@ constexpr bool kTall = false;
 constexpr int64_t kBlock = 64;  // activation rows prepared at once
 constexpr float kTop = 32639.0f;  // 127 * 256 + 127
 
+INLINE int64_t sixteens(int64_t n) { return (n + 15) & ~(int64_t)15; }
 INLINE int64_t padded(int64_t cols) { return (cols + 127) & ~(int64_t)127; }
 
 // What one call has prepared of its activations.
@@ -27,6 +28,7 @@ struct Rows {
   float* scale;   // [m]
   int32_t* sum;   // int8: [m][2]: of the high and of the low bytes
   int32_t* offset;  // int4: [m][chunks][16]: -8 * what a lane adds up
+  float* group;     // int4 with offsets: [m][groups, to whole sixteens]: sums of the groups
 };
 
 // 16 bits a row: q = round(x / scale), value = q * scale; scale NaN where x is not finite.
@@ -70,12 +72,23 @@ void prepare_int8(const Linear& a, int64_t row, int16_t* q, Rows* to, int64_t at
   to->sum[at * 2 + 1] = l;
 }
 
+// What the offsets of an int4 matrix are multiplied with: whole numbers, exact as floats.
+void sum_groups(const Linear& a, const int16_t* q, float* to) {
+  const int64_t groups = a.w.cols / a.w.group, room = sixteens(groups);
+  for (int64_t g = 0; g < room; g++) {
+    int32_t s = 0;
+    for (int64_t i = g * a.w.group; g < groups && i < (g + 1) * a.w.group; i++) s += q[i];
+    to[g] = (float)s;
+  }
+}
+
 // A chunk of 128 columns: 64 even ones, then 64 odd ones, as the nibbles of 64 bytes lie.
 void prepare_int4(const Linear& a, int64_t row, int16_t* q, Rows* to, int64_t at) {
   const int64_t room = padded(a.w.cols);
   int8_t* high = (int8_t*)(to->data + at * to->stride);
   int8_t* low = high + room;
   to_int16(a, row, q, room, to->scale + at);
+  if (a.w.offset) sum_groups(a, q, to->group + at * sixteens(a.w.cols / a.w.group));
   for (int64_t c = 0; c < room; c += 128) {
     int32_t* offset = to->offset + (at * room + c) / 8;
     for (int lane = 0; lane < 16; lane++) {
@@ -287,6 +300,14 @@ INLINE void tile_int4(const Linear& a, int64_t n, const Rows& x, int64_t m, floa
         acc[r][c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(both), s, acc[r][c]);
       }
     }
+  for (g = 0; a.w.offset && g < groups; g += 16)
+    for (int r = 0; r < R; r++) {
+      const __mmask16 some = groups - g >= 16 ? 0xffff : (1 << (groups - g)) - 1;
+      const __m256i o = _mm256_maskz_loadu_epi16(some, a.w.offset + (n + r) * groups + g);
+      const __m512 wide = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(o), 16));
+      for (int c = 0; c < C; c++)
+        acc[r][c] = _mm512_fmadd_ps(wide, _mm512_loadu_ps(x.group + (m + c) * sixteens(groups) + g), acc[r][c]);
+    }
   for (int r = 0; r < R; r++)
     for (int c = 0; c < C; c++) out[r][c] = sum((vf)acc[r][c]);
 }
@@ -355,6 +376,8 @@ INLINE void tile_int4(const Linear& a, int64_t n, const Rows& x, int64_t m, floa
           l += even * v[room + at] + odd * v[room + at + 64];
         }
         acc += (float)(h * 256 + l) * a.w.scale[(n + r) * groups + g];
+        if (a.w.offset)
+          acc += x.group[(m + c) * sixteens(groups) + g] * bf16_to_float(a.w.offset[(n + r) * groups + g]);
       }
       out[r][c] = acc;
     }
@@ -440,10 +463,12 @@ void linear(const Linear& a, int tid, int threads) {
   const int64_t room = padded(a.w.cols), block = a.m < kBlock ? a.m : kBlock;
   const size_t stride = stride_of(a), data = block * stride, sums = block * 64;
   const size_t offsets = a.w.type == I4 ? block * room / 2 : 0;
-  char* memory = scratch<0>(data + offsets + 2 * sums + room * 2);
+  const size_t groups = a.w.offset ? block * sixteens(a.w.cols / a.w.group) * 4 : 0;
+  char* memory = scratch<0>(data + offsets + 2 * sums + groups + room * 2);
   Rows x = {memory, (int64_t)stride, (float*)(memory + data + offsets),
-            (int32_t*)(memory + data + offsets + sums), (int32_t*)(memory + data)};
-  int16_t* q = (int16_t*)(memory + data + offsets + 2 * sums);
+            (int32_t*)(memory + data + offsets + sums), (int32_t*)(memory + data),
+            (float*)(memory + data + offsets + 2 * sums)};
+  int16_t* q = (int16_t*)(memory + data + offsets + 2 * sums + groups);
   for (int64_t first = 0; first < a.m && lo < hi; first += block) {
     const int64_t m = a.m - first < block ? a.m - first : block;
     for (int64_t i = 0; i < m; i++) {

@@ -76,11 +76,14 @@ void run(void (*op)(const Args&, int, int), const Args& args, int threads) {
 
 using P = uintptr_t;
 
-void linear(int type, P data, P scale, int64_t rows, int64_t cols, int64_t group, P x, int x_type,
-            P x_scale, int64_t m, P bias, int bias_type, P out, int out_type, int threads) {
-  const Linear a = {{type, (const void*)data, (const float*)scale, rows, cols, group},
-                    (const void*)x, x_type, (const float*)x_scale, m, (const void*)bias, bias_type,
-                    (void*)out, out_type};
+Matrix matrix(int type, P data, P scale, int64_t rows, int64_t cols, int64_t group, P offset) {
+  return {type, (const void*)data, (const float*)scale, rows, cols, group, (const uint16_t*)offset};
+}
+
+void linear(int type, P data, P scale, int64_t rows, int64_t cols, int64_t group, P offset, P x,
+            int x_type, P x_scale, int64_t m, P bias, int bias_type, P out, int out_type, int threads) {
+  const Linear a = {matrix(type, data, scale, rows, cols, group, offset), (const void*)x, x_type,
+                    (const float*)x_scale, m, (const void*)bias, bias_type, (void*)out, out_type};
   run(now->linear, a, threads);
 }
 
@@ -111,17 +114,15 @@ void rope(P qkv, int type, P rotations, P slots, int page_type, P keys, P values
 }
 
 void embed(P tokens, int type, P data, P scale, int64_t rows, int64_t cols, int64_t group,
-           int64_t m, float factor, P out, int threads) {
-  const Embed a = {(const int64_t*)tokens,
-                   {type, (const void*)data, (const float*)scale, rows, cols, group}, m, factor,
-                   (float*)out};
+           P offset, int64_t m, float factor, P out, int threads) {
+  const Embed a = {(const int64_t*)tokens, matrix(type, data, scale, rows, cols, group, offset), m,
+                   factor, (float*)out};
   run(now->embed, a, threads);
 }
 
-void unpack(int type, P data, P scale, int64_t rows, int64_t cols, int64_t group, P out,
-            int threads) {
-  run(now->unpack, Unpack{{type, (const void*)data, (const float*)scale, rows, cols, group}, (void*)out},
-      threads);
+void unpack(int type, P data, P scale, int64_t rows, int64_t cols, int64_t group, P offset,
+            P out, int threads) {
+  run(now->unpack, Unpack{matrix(type, data, scale, rows, cols, group, offset), (void*)out}, threads);
 }
 
 // Quantises x in groups of 64, then multiplies; `room` holds m * cols * 9 / 8 bytes.
@@ -154,11 +155,12 @@ void attend(P q, int type, int page_type, P keys, P values, P key_scales, P valu
   run(now->attend_merge, a, threads);
 }
 
-// A matrix and what belongs to it: type, data, scale, rows, cols, group, bias, bias type, input scale.
+// A matrix and what belongs to it: type, data, scale, rows, cols, group, offset, bias, bias type,
+// input scale.
 using Numbers = std::vector<int64_t>;
 Factor factor(const Numbers& v) {
-  return {{(int)v.at(0), (const void*)v[1], (const float*)v.at(2), v.at(3), v.at(4), v.at(5)},
-          (const void*)v.at(6), (int)v.at(7), (const float*)v.at(8)};
+  return {matrix((int)v.at(0), v.at(1), v.at(2), v.at(3), v.at(4), v.at(5), v.at(6)),
+          (const void*)v.at(7), (int)v.at(8), (const float*)v.at(9)};
 }
 
 // norms: attention's and its type, feed-forward's and its type, of queries and keys, behind
@@ -202,7 +204,7 @@ void use(const std::string& name) {
 }  // namespace
 
 NB_MODULE(_native, m) {
-  m.attr("VERSION") = 1;
+  m.attr("VERSION") = 2;
   m.def("available", [] {
     std::vector<std::string> names;
     for (const Ops& ops : kTables) names.push_back(ops.name);

@@ -9,12 +9,14 @@ namespace agentmem {
 
 enum Type : int { F32 = 0, BF16 = 1, E4M3 = 2, I8 = 3, I4 = 4 };
 
-// A matrix [rows, cols]; value = data * scale. I8, E4M3: a scale a row. I4: a scale a group.
+// A matrix [rows, cols]; value = data * scale + offset. I8, E4M3: a scale a row. I4: a scale and,
+// where there are any, an offset (bf16) a group.
 struct Matrix {
   int type;
   const void* data;
   const float* scale;
   int64_t rows, cols, group;
+  const uint16_t* offset;
 };
 
 // out [m, rows] = (x [m, cols] * x_scale) times the matrix, plus bias [rows].

@@ -137,7 +137,8 @@ INLINE vf values_of(const Matrix& w, int64_t row, int64_t col, int64_t n) {
     memcpy(t, (const uint8_t*)w.data + at / 2, (bytes + 1) / 2);
     float v[16];
     for (int i = 0; i < 16; i++) v[i] = (float)((i & 1 ? t[i / 2] >> 4 : t[i / 2] & 15) - 8);
-    return load<vf>(v) * w.scale[row * (w.cols / w.group) + col / w.group];
+    const int64_t group = row * (w.cols / w.group) + col / w.group;
+    return load<vf>(v) * w.scale[group] + (w.offset ? bf16_to_float(w.offset[group]) : 0.0f);
   }
   memcpy(t, (const uint8_t*)w.data + at, bytes);
   if (w.type == E4M3) return from_e4m3(__builtin_convertvector(load<vb>(t), vu)) * w.scale[row];

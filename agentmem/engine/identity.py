@@ -9,7 +9,7 @@ from agentmem.engine.kv.layout import BLOCK_SIZE, PAGE_FORMAT, KVKind
 from agentmem.engine.models.decoder import Decoder
 from agentmem.modelfiles.tokenizer import Tokenizer
 
-PASS_VERSION = 1
+PASS_VERSION = 2
 """Changes when the forward pass gives other numbers for the same weights and tokens."""
 
 

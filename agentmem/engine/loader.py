@@ -192,6 +192,9 @@ def _gathered(name: str, pieces: Iterator[Tensor], rows: int, format: WeightForm
         place = slice(at, at + len(piece))
         whole.data.view(torch.uint8)[place] = part.data.view(torch.uint8)
         whole.scale[place] = part.scale
+        if whole.offset is not None:
+            assert part.offset is not None
+            whole.offset[place] = part.offset
         at += len(piece)
     if whole is None:
         raise DataError(f"tensor {name!r} has no rows")
@@ -200,10 +203,13 @@ def _gathered(name: str, pieces: Iterator[Tensor], rows: int, format: WeightForm
 
 def _room(part: Weight, rows: int) -> Weight:
     """A matrix like a part, of so many rows, to be filled."""
+
+    def room(like: Tensor) -> Tensor:
+        return torch.empty((rows, *like.shape[1:]), dtype=like.dtype)
+
     assert part.scale is not None
-    data = torch.empty((rows, part.data.shape[1]), dtype=part.data.dtype)
-    scale = torch.empty((rows, *part.scale.shape[1:]), dtype=part.scale.dtype)
-    return replace(part, data=data, scale=scale)
+    offset = None if part.offset is None else room(part.offset)
+    return replace(part, data=room(part.data), scale=room(part.scale), offset=offset)
 
 
 def _check_matrix(name: str, tensor: Tensor) -> None:

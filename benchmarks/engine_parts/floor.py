@@ -6,8 +6,8 @@ from pathlib import Path
 
 from agentmem.engine.config import DecoderConfig
 
-BITS = {"fp32": 32.0, "bf16": 16.0, "fp8": 8.0, "int8": 8.0, "int4": 4.0 + 32 / 32}
-"""Of a weight by mode; int4 has a float32 scale for 32 of them."""
+BITS = {"fp32": 32.0, "bf16": 16.0, "fp8": 8.0, "int8": 8.0, "int4": 4.0 + (32 + 16) / 32}
+"""Of a weight by mode; int4 has a float32 scale and a bf16 offset for 32 of them."""
 _ROW_SCALE = {"fp8": 4, "int8": 4}
 KV_BYTES = {"fp32": 4.0, "bf16": 2.0, "int8": 1.0}
 

@@ -46,7 +46,10 @@ class TritonKernels:
             return rows.float()
         scale = weight.scale[tokens]
         if weight.format == "int4":
-            return rows * scale.repeat_interleave(weight.group or 32, dim=1)
+            wide = rows.view(*scale.shape, -1) * scale[..., None]
+            if weight.offset is not None:
+                wide += weight.offset[tokens][..., None]
+            return wide.flatten(1)
         return rows.float() * scale[:, None]
 
     def linear(

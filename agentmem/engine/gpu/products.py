@@ -88,7 +88,8 @@ def _nibbles(x: Tensor, weight: Weight, bias: Tensor | None, invariant: bool) ->
     shape = shape_for(rows, invariant)
     grid = (triton.cdiv(outs, shape.outs), triton.cdiv(rows, shape.rows))
     products.product_nibbles[grid](
-        x, weight.data, out, weight.scale, bias, rows, outs, weight.columns, x.stride(0),
+        x, weight.data, out, weight.scale, weight.offset, bias,
+        rows, outs, weight.columns, x.stride(0),
         HALF=(weight.group or 32) // 2, BM=shape.rows, BN=shape.outs, num_warps=shape.warps,
     )  # fmt: skip
     return out

@@ -115,7 +115,7 @@ def _product_builds() -> Iterator[Build]:
             e4m3 = kind.value in (products.CODES.value, products.BOTH_CODES.value)
             title = f"product {name}, {size}"
             yield Build(title, products.product, types, constants, e4m3, {"num_warps": warps})
-    types = common | {"x_ptr": "*bf16", "weight_ptr": "*u8"}
+    types = common | {"x_ptr": "*bf16", "weight_ptr": "*u8", "offset_ptr": "*bf16"}
     constants = {"HALF": 16, "BM": 16, "BN": 32}
     yield Build("product int4", products.product_nibbles, types, constants)
 

@@ -46,8 +46,11 @@ try:
 except ImportError as error:  # built without a compiler, or not for this Python
     WHY_NOT = f"no native module: {error}"
 
-VERSION = 1
-"""Of what the module computes; part of the cache identity beside the instruction set."""
+VERSION = 2
+"""Of what the module takes and computes; part of the cache identity beside the instruction set."""
+if _native is not None and _native.VERSION != VERSION:
+    WHY_NOT = f"the native module has version {_native.VERSION}, not {VERSION}: install again"
+    _native = None
 Prefill = Literal["unpack", "group64"]
 """How many rows meet int8 weights: in bf16, or with activations in 8 bits by groups of 64."""
 

@@ -35,8 +35,8 @@ def optional(x: Tensor | None) -> tuple[int, int]:
     return (0, 0) if x is None else (x.data_ptr(), TYPES[x.dtype])
 
 
-def matrix(weight: Weight) -> tuple[int, int, int, int, int, int]:
-    """Format, data, scales, sizes and group of a matrix, as native code takes it."""
+def matrix(weight: Weight) -> tuple[int, int, int, int, int, int, int]:
+    """Format, data, scales, sizes, group and offsets of a matrix, as native code takes it."""
     return (
         FORMATS[weight.format],
         weight.data.data_ptr(),
@@ -44,6 +44,7 @@ def matrix(weight: Weight) -> tuple[int, int, int, int, int, int]:
         weight.rows,
         weight.columns,
         weight.group or 0,
+        0 if weight.offset is None else weight.offset.data_ptr(),
     )
 
 

@@ -20,7 +20,7 @@ from agentmem.engine.kernels.base import Layers, RoundingOrder
 from agentmem.engine.kernels.paged import Run, attend_run, attend_singles, attend_tiles, by_length
 from agentmem.engine.kernels.weights import QuantisedActivation, Weight
 from agentmem.engine.kv.layout import KVPages
-from agentmem.engine.quant.formats import dequantise, reorder
+from agentmem.engine.quant.formats import dequantise, part_of, reorder
 from agentmem.engine.quant.fp8 import norm_quant, product, rms, static_quantise
 from agentmem.engine.quant.kv import quantise_rows
 
@@ -155,13 +155,8 @@ class TorchKernels:
         return out.flatten(1)
 
     def _quantised(self, x: Tensor, weight: Weight, rows: slice) -> Tensor:
-        """x times some rows of a matrix: codes are exact in x's dtype, scales come behind."""
-        assert weight.scale is not None
-        scale = weight.scale[rows]
-        if weight.format == "int4":
-            part = Weight("int4", weight.data[rows], scale, weight.group)
-            return self._product(x, dequantise(part, x.dtype))
-        return self._product(x, weight.data[rows].to(x.dtype)).float() * scale
+        """x times some rows of a matrix, unpacked: so what comes out is rounded once."""
+        return self._product(x, dequantise(part_of(weight, rows), x.dtype))
 
     def _product(self, x: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
         """x [n, in] times the transposed matrix [out, in], plus bias."""

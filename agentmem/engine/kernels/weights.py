@@ -14,12 +14,13 @@ QUANTISED_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """A matrix [out, in]. Value = data * scale.
+    """A matrix [out, in]. Value = data * scale, plus an offset in int4.
 
     fp32, bf16: `data` is the matrix, no scales. fp8 (e4m3fn), int8: `scale` float32 [out], one a
-    row. int4: `data` uint8 [out, in / 2], low nibble first, value (nibble - 8) * scale, `scale`
-    float32 [out, in / group]. `input_scale` (float32, one element) makes an fp8 matrix take static
-    fp8 activations. `packed` is a backend's own copy in the order it likes, or None.
+    row. int4: `data` uint8 [out, in / 2], low nibble first, `scale` float32 and `offset` bf16
+    [out, in / group], value (nibble - 8) * scale + offset; no offset is zero everywhere.
+    `input_scale` (float32, one element) makes an fp8 matrix take static fp8 activations. `packed`
+    is a backend's own copy in the order it likes, or None.
     """
 
     format: WeightFormat
@@ -28,6 +29,7 @@ class Weight:
     group: int | None = None
     input_scale: Tensor | None = None
     packed: object | None = None
+    offset: Tensor | None = None
 
     @property
     def rows(self) -> int:
@@ -42,7 +44,8 @@ class Weight:
     @property
     def size_bytes(self) -> int:
         """Bytes that a product reads."""
-        return self.data.nbytes + (0 if self.scale is None else self.scale.nbytes)
+        parts = (self.data, self.scale, self.offset)
+        return sum(part.nbytes for part in parts if part is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,8 +17,10 @@ E4M3_MAX = 448.0
 INT4_GROUPS = (32, 64)
 _PIECE = 1 << 22
 """Elements worked on at once: bounds the float32 copies beside a large embedding."""
-_SHRINK = (1.0, 0.95, 0.9, 0.85, 0.8)
-"""Scales tried for a group of 4-bit numbers, as parts of the one that clips nothing."""
+_EXACT = 1e-7
+"""Mean squared error of a group, as part of its span's square, below which it lies on a grid."""
+_TRIED = ((15, 0.95), (15, 0.9), (14, 1.0), (13, 1.0))
+"""Grids tried for a group: steps from its smallest to its largest value, part of these kept."""
 
 
 def quantise(tensor: Tensor, format: WeightFormat, group: int = 32) -> Weight:
@@ -46,8 +49,10 @@ def dequantise(weight: Weight, dtype: torch.dtype = torch.float32) -> Tensor:
         rows = slice(start, start + step)
         scale = weight.scale[rows]
         if weight.format == "int4":
-            values = _unpack(weight.data[rows]).view(*scale.shape, -1)
-            out[rows] = (values * scale[..., None]).flatten(1)
+            values = _unpack(weight.data[rows]).view(*scale.shape, -1) * scale[..., None]
+            if weight.offset is not None:
+                values += weight.offset[rows][..., None]
+            out[rows] = values.flatten(1)
         else:
             out[rows] = weight.data[rows].float() * scale[:, None]
     return out
@@ -66,7 +71,7 @@ def join(parts: Sequence[Weight]) -> Weight:
     none when a part has none.
     """
     first = parts[0]
-    kinds = {(p.format, p.group, p.columns) for p in parts}
+    kinds = {(p.format, p.group, p.columns, p.offset is None) for p in parts}
     if len(kinds) > 1:
         raise DataError("fused matrices must have one format and one width")
     inputs = [p.input_scale for p in parts]
@@ -74,18 +79,25 @@ def join(parts: Sequence[Weight]) -> Weight:
     return Weight(
         first.format,
         _cat([p.data for p in parts]),
-        None if first.scale is None else torch.cat([p.scale for p in parts if p.scale is not None]),
+        _joined([p.scale for p in parts]),
         first.group,
         torch.cat(known).amax(0, keepdim=True) if len(known) == len(inputs) else None,
+        offset=_joined([p.offset for p in parts]),
     )
 
 
 def reorder(weight: Weight, rows: Tensor) -> Weight:
     """The matrix with its rows in another order: row i is `rows[i]` of the given one."""
+    return part_of(weight, rows)
+
+
+def part_of(weight: Weight, rows: Tensor | slice) -> Weight:
+    """Some rows of a matrix, by their numbers or as a slice."""
     return replace(
         weight,
         data=_select(weight.data, rows),
         scale=None if weight.scale is None else weight.scale[rows],
+        offset=None if weight.offset is None else weight.offset[rows],
         packed=None,
     )
 
@@ -108,31 +120,71 @@ def _quantise_int4(tensor: Tensor, group: int) -> Weight:
     if group not in INT4_GROUPS or tensor.shape[1] % group:
         raise DataError(f"int4 groups of {group} do not divide {tensor.shape[1]} inputs")
     pieces = [_grouped(piece.float(), group) for piece in _pieces(tensor)]
-    data, scale = (torch.cat(part) for part in zip(*pieces, strict=True))
-    return Weight("int4", data, scale, group)
+    data, scale, offset = (torch.cat(part) for part in zip(*pieces, strict=True))
+    return Weight("int4", data, scale, group, offset=offset)
 
 
-def _grouped(values: Tensor, group: int) -> tuple[Tensor, Tensor]:
-    """Nibbles and scales: the largest value of a group sits at -8, the side with one step more.
+def _grouped(values: Tensor, group: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Nibbles, scales and offsets of a matrix [out, in].
 
-    Of a few smaller scales that clip it, the one with the smallest squared error is taken.
+    A group whose values lie on a grid of 16 steps, as of a file in four bits, is found at once;
+    for the others, coarser grids and such as clip are tried, and the least squared error taken.
     """
-    x = values.reshape(len(values), -1, group)
-    _finite(x.abs().amax(dim=2))
-    extreme = x.gather(2, x.abs().argmax(dim=2, keepdim=True))
-    whole = torch.where(extreme == 0, 1.0, extreme / -8)
-    best = torch.full_like(whole, torch.inf)
-    scale, codes = whole.clone(), torch.zeros_like(x)
-    for part in _SHRINK:
-        tried = whole * part
-        steps = (x / tried).round().clamp(-8, 7)
-        error = (steps * tried - x).square().sum(dim=2, keepdim=True)
-        better = error < best
-        best = torch.where(better, error, best)
-        scale = torch.where(better, tried, scale)
-        codes = torch.where(better, steps, codes)
-    nibbles = (codes + 8).to(torch.uint8).flatten(1)
-    return nibbles[:, 0::2] | (nibbles[:, 1::2] << 4), scale[..., 0].contiguous()
+    x = values.reshape(-1, group)
+    low, high = x.amin(dim=1, keepdim=True), x.amax(dim=1, keepdim=True)
+    span = _finite(high - low)
+    found = _grid(x, span / 15, (low + high) / 2)
+    rest = (found.error > _EXACT * group * span.square())[:, 0].nonzero()[:, 0]
+    if len(rest):
+        x, span, middle = x[rest], span[rest], (low + high)[rest] / 2
+        best = _Grid(*(part[rest] for part in found))
+        for steps, kept in _TRIED:
+            step = kept * span / steps
+            # with fewer than 15 steps, codes at one end or at the other are not used
+            shift = (15 - steps) / 2 * step
+            for at in (middle,) if steps == 15 else (middle + shift, middle - shift):
+                best = _better(best, _grid(x, step, at))
+        for part, one in zip(found, best, strict=True):
+            part[rest] = one
+    nibbles = (found.codes + 8).to(torch.uint8).view(len(values), -1)
+    scale, offset = (part.view(len(values), -1) for part in (found.scale, found.offset))
+    return nibbles[:, 0::2] | (nibbles[:, 1::2] << 4), scale, offset.bfloat16()
+
+
+class _Grid(NamedTuple):
+    """Codes [n, group] from -8 to 7 and, as [n, 1], their scale, offset and squared error."""
+
+    codes: Tensor
+    scale: Tensor
+    offset: Tensor
+    error: Tensor
+
+
+def _grid(x: Tensor, scale: Tensor, middle: Tensor) -> _Grid:
+    """The codes of groups x [n, group] in steps of `scale` around a middle, in stored numbers.
+
+    Scale and offset are fitted to the codes once more, by least squares.
+    """
+    scale = torch.where(scale == 0, 1.0, scale)
+    codes = ((x - middle) / scale - 0.5).round_().clamp_(-8, 7)
+    mean, at = x.mean(dim=1, keepdim=True), codes.mean(dim=1, keepdim=True)
+    away = codes - at
+    spread = away.square().sum(dim=1, keepdim=True)
+    fitted = (away * x).sum(dim=1, keepdim=True) / spread
+    scale = _short(torch.where((spread > 0) & (fitted > 0), fitted, scale))
+    offset = (mean - at * scale).bfloat16().float()
+    error = (codes * scale + offset - x).square_().sum(dim=1, keepdim=True)
+    return _Grid(codes, scale, offset, error)
+
+
+def _better(one: _Grid, other: _Grid) -> _Grid:
+    wins = other.error < one.error
+    return _Grid(*(torch.where(wins, b, a) for a, b in zip(one, other, strict=True)))
+
+
+def _short(scale: Tensor) -> Tensor:
+    """Scales of 20 significant bits: times a code of four, they are exact in float32."""
+    return ((scale.view(torch.int32) + 8) & -16).view(torch.float32)
 
 
 def _unpack(data: Tensor) -> Tensor:
@@ -159,7 +211,12 @@ def _cat(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat([part.view(torch.uint8) for part in parts]).view(E4M3)
 
 
-def _select(data: Tensor, rows: Tensor) -> Tensor:
+def _joined(parts: Sequence[Tensor | None]) -> Tensor | None:
+    known = [part for part in parts if part is not None]
+    return torch.cat(known) if known else None
+
+
+def _select(data: Tensor, rows: Tensor | slice) -> Tensor:
     if data.dtype != E4M3:
         return data[rows]
     return data.view(torch.uint8)[rows].view(E4M3)

@@ -41,7 +41,7 @@ MODES: dict[str, ModeSpec] = {
         "int8", "int8, and the activations of a prefill by groups of 64, natively", grouped=True
     ),
     "fp8": ModeSpec("fp8", "weights in e4m3, a scale an output"),
-    "int4": ModeSpec("int4", "weights in 4 bits, a scale for 32 inputs; embedding and head int8"),
+    "int4": ModeSpec("int4", "weights in 4 bits, scale and offset for 32 inputs; ends int8"),
     "fp8+static": ModeSpec("fp8", "fp8, and activations in e4m3 by calibrated scales", static=True),
     "kv-int8": ModeSpec("bf16", "bf16, but keys and values in 8 bits, a scale a row", kv="int8"),
 }

@@ -1,5 +1,7 @@
 """Products against float64; every format, odd shapes, one to seventeen rows and more."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -28,6 +30,8 @@ def exact(x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
     elif weight.format == "int4":
         matrix = dequantise(Weight("int4", weight.data, torch.ones_like(scale), weight.group))
         matrix = matrix.double() * scale.double().repeat_interleave(weight.group or 0, 1)
+        if weight.offset is not None:
+            matrix += weight.offset.double().repeat_interleave(weight.group or 0, 1)
     else:
         matrix = weight.data.float().double() * scale.double()[:, None]
     out = x.double() @ matrix.T
@@ -64,9 +68,13 @@ def test_any_width(kernels: NativeKernels, format: str, columns: int) -> None:
 
 @pytest.mark.parametrize("group", [32, 64])
 def test_groups_of_four_bits(kernels: NativeKernels, group: int) -> None:
-    weight = quantise(torch.randn(21, group * 5), "int4", group)
-    x = activation(4, weight.columns, "int4")
-    assert_close(kernels.linear(x, weight), exact(x, weight), x, weight)
+    for groups in (1, 5, 16, 17, 35):
+        weight = quantise(torch.randn(21, group * groups) + 0.3, "int4", group)
+        x = activation(4, weight.columns, "int4")
+        for given in (weight, replace(weight, offset=None)):
+            assert_close(kernels.linear(x, given), exact(x, given), x, weight)
+            found = kernels.embed(torch.arange(21), given)
+            assert torch.equal(found, dequantise(given))
 
 
 @pytest.mark.parametrize("format", FORMATS)

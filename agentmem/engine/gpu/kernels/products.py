@@ -83,6 +83,7 @@ def product_nibbles(
     weight_ptr,
     out_ptr,
     scale_ptr,
+    offset_ptr,
     bias_ptr,
     rows,
     outs,
@@ -92,7 +93,8 @@ def product_nibbles(
     BM: tl.constexpr,
     BN: tl.constexpr,
 ):
-    """The same with 4-bit numbers: weight uint8 [outs, ins / 2], scale [outs, ins / (2 * HALF)].
+    """The same with 4-bit numbers: weight uint8 [outs, ins / 2], scale and offset (bf16, or
+    none) [outs, ins / (2 * HALF)].
 
     A byte holds two neighbours, so even and odd inputs are summed apart, one group at a time.
     """
@@ -114,5 +116,10 @@ def product_nibbles(
         part = matmul(odd, tl.trans(high), part)
         scale = tl.load(scale_ptr + column.to(tl.int64) * groups + group, mask=there, other=0.0)
         total += part * scale[None, :]
+        if offset_ptr is not None:
+            offset_at = offset_ptr + column.to(tl.int64) * groups + group
+            offset = tl.load(offset_at, mask=there, other=0.0).to(tl.float32)
+            inputs = tl.sum(even.to(tl.float32) + odd.to(tl.float32), 1)
+            total += inputs[:, None] * offset[None, :]
     mask = here & there[None, :]
     _finish(total, None, bias_ptr, out_ptr, row, column, mask, rows, outs)

@@ -18,7 +18,8 @@ def matrix(format: WeightFormat, outs: int, ins: int, group: int = 32) -> tuple[
     """(on the device, as made)."""
     made = quantise(random(outs, ins, seed=5).cpu() / ins**0.5, format, group)
     scale = None if made.scale is None else made.scale.to(DEVICE)
-    return Weight(format, made.data.to(DEVICE), scale, made.group), made
+    offset = None if made.offset is None else made.offset.to(DEVICE)
+    return Weight(format, made.data.to(DEVICE), scale, made.group, offset=offset), made
 
 
 @pytest.mark.parametrize("rows", [1, 5, 19])
