@@ -1,0 +1,1 @@
+"""State of recurrent layers: decided by pure rules, staged whole, published all at once."""
