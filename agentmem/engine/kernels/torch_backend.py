@@ -155,8 +155,11 @@ class TorchKernels:
         return out.flatten(1)
 
     def _quantised(self, x: Tensor, weight: Weight, rows: slice) -> Tensor:
-        """x times some rows of a matrix, unpacked: so what comes out is rounded once."""
-        return self._product(x, dequantise(part_of(weight, rows), x.dtype))
+        """x times some rows of a matrix: codes are exact in x's dtype, scales come behind."""
+        assert weight.scale is not None
+        if weight.format == "int4":
+            return self._product(x, dequantise(part_of(weight, rows), x.dtype))
+        return self._product(x, weight.data[rows].to(x.dtype)).float() * weight.scale[rows]
 
     def _product(self, x: Tensor, matrix: Tensor, bias: Tensor | None = None) -> Tensor:
         """x [n, in] times the transposed matrix [out, in], plus bias."""
