@@ -47,8 +47,8 @@ def _config(arch: str, raw: dict[str, Any]) -> DecoderConfig:
         vocab_size=int(raw["vocab_size"]),
         window=int(raw["max_position_embeddings"]),
         norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
-        rope=_rope(raw, "full_attention", "rope_theta", 1_000_000.0 if gemma else 10_000.0),
-        local_rope=_rope(raw, "sliding_attention", "rope_local_base_freq", 10_000.0)
+        rope=rope_of(raw, "full_attention", "rope_theta", 1_000_000.0 if gemma else 10_000.0),
+        local_rope=rope_of(raw, "sliding_attention", "rope_local_base_freq", 10_000.0)
         if gemma
         else None,
         sliding_window=int(raw["sliding_window"]) if any(sliding) else None,
@@ -75,7 +75,7 @@ def _sliding(arch: str, raw: dict[str, Any], layers: int) -> tuple[bool, ...]:
     return ()
 
 
-def _rope(raw: dict[str, Any], layer_type: str, key: str, theta: float) -> Rope:
+def rope_of(raw: dict[str, Any], layer_type: str, key: str, theta: float) -> Rope:
     """Positions of one kind of layer, in either layout of config.json (before and after 2025)."""
     given = raw.get("rope_parameters") or {}
     if layer_type in given:
