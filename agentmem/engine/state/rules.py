@@ -98,10 +98,12 @@ def postprocess(computed: int, accepted: int, column: int, block: int) -> Outcom
 
 
 def may_checkpoint_apart(computed: int, scheduled: int, drafts: int, block: int) -> bool:
-    """Whether a step can end with a checkpoint beside its running column."""
+    """Whether a step can end with a checkpoint that none of its columns holds by itself.
+
+    One right behind the last token that is no draft lies in the running column whole.
+    """
     most = computed + scheduled
-    aligned = most // block * block
-    return aligned > 0 and most - drafts <= aligned < most
+    return most - drafts < most // block * block < most
 
 
 # --- chunks and checkpoints of prompts
