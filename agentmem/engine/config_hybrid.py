@@ -38,6 +38,9 @@ class MambaShape:
     dt_limits: tuple[float, float]
     gate_first: bool = True
     """Gate, then norm; else the other way round."""
+    normed: bool = True
+    """Without a norm, the gate is all there is behind the scan."""
+    conv_bias: bool = True
 
     @property
     def inner(self) -> int:
@@ -155,6 +158,7 @@ def _mamba2(raw: dict[str, Any]) -> HybridConfig:
             kernel=int(raw["conv_kernel"]),
             norm_eps=eps,
             dt_limits=_limits(raw.get("time_step_limit")),
+            conv_bias=bool(raw.get("use_conv_bias", True)),
         ),
     )
 
@@ -205,7 +209,11 @@ def _falcon(raw: dict[str, Any]) -> HybridConfig:
     return HybridConfig(
         **_common(raw, "falcon_h1"),
         layers=(Layer("both", "dense"),) * len(_layers(raw)),
-        mamba=_mamba(raw, gate_first=not raw.get("mamba_norm_before_gate", True)),
+        mamba=replace(
+            _mamba(raw),
+            gate_first=not raw.get("mamba_norm_before_gate", True),
+            normed=bool(raw.get("mamba_rms_norm", False)),
+        ),
         attention=replace(attention, scale=attention.scale * scale("key")),
         scales=Scales(
             embedding=scale("embedding"),
@@ -229,15 +237,6 @@ def _nemotron(raw: dict[str, Any]) -> HybridConfig:
     letters = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
     kinds = raw.get("layers_block_type") or raw.get("layer_types") or [letters[x] for x in pattern]
     eps = float(raw.get("layer_norm_epsilon", 1e-5))
-    experts = ExpertShape(
-        count=int(raw["n_routed_experts"]),
-        chosen=int(raw["num_experts_per_tok"]),
-        scoring="sigmoid",
-        groups=int(raw.get("n_group", 1)),
-        best_groups=int(raw.get("topk_group", 1)),
-        normalised=bool(raw.get("norm_topk_prob", True)),
-        scaling=float(raw.get("routed_scaling_factor", 1.0)),
-    )
     if not kinds:
         raise KeyError("layers_block_type")
     return HybridConfig(
@@ -255,10 +254,23 @@ def _nemotron(raw: dict[str, Any]) -> HybridConfig:
             kernel=int(raw["conv_kernel"]),
             norm_eps=eps,
             dt_limits=(float(raw.get("time_step_min", 0.001)), float("inf")),
+            conv_bias=bool(raw.get("use_conv_bias", True)),
         ),
-        attention=_attention(raw, turned=0.0),
-        experts=experts if "moe" in kinds else None,
+        attention=_attention({"head_dim": 128} | raw, turned=0.0),
+        experts=_nemotron_experts(raw) if "moe" in kinds else None,
         activation="relu2",
+    )
+
+
+def _nemotron_experts(raw: dict[str, Any]) -> ExpertShape:
+    return ExpertShape(
+        count=int(raw["n_routed_experts"]),
+        chosen=int(raw["num_experts_per_tok"]),
+        scoring="sigmoid",
+        groups=int(raw.get("n_group", 1)),
+        best_groups=int(raw.get("topk_group", 1)),
+        normalised=bool(raw.get("norm_topk_prob", True)),
+        scaling=float(raw.get("routed_scaling_factor", 1.0)),
     )
 
 
@@ -277,7 +289,7 @@ def _layers(raw: dict[str, Any]) -> range:
     return range(int(raw["num_hidden_layers"]))
 
 
-def _mamba(raw: dict[str, Any], gate_first: bool = True) -> MambaShape:
+def _mamba(raw: dict[str, Any]) -> MambaShape:
     """Sizes as Bamba names them."""
     inner = raw.get("mamba_d_ssm") or int(raw.get("mamba_expand", 2)) * int(raw["hidden_size"])
     heads, head_dim = int(raw["mamba_n_heads"]), raw.get("mamba_d_head", "auto")
@@ -293,7 +305,7 @@ def _mamba(raw: dict[str, Any], gate_first: bool = True) -> MambaShape:
         kernel=int(raw["mamba_d_conv"]),
         norm_eps=float(raw.get("rms_norm_eps", 1e-5)),
         dt_limits=_limits(raw.get("time_step_limit")),
-        gate_first=gate_first,
+        conv_bias=bool(raw.get("mamba_conv_bias", True)),
     )
 
 

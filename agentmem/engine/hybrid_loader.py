@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from agentmem.engine.config_hybrid import HybridConfig, Layer
-from agentmem.engine.kernels.weights import Weight
+from agentmem.engine.kernels.weights import Weight, WeightFormat
 from agentmem.engine.models.attend import AttentionWeights
 from agentmem.engine.models.blocks import Block, HybridWeights
 from agentmem.engine.models.mamba2 import MambaWeights
 from agentmem.engine.models.moe import Experts, FeedForward
+from agentmem.engine.quant import checkpoints
 from agentmem.engine.quant.formats import join, quantise
 from agentmem.engine.sources import FolderSource
 from agentmem.errors import DataError
@@ -69,6 +70,8 @@ def read_weights(
     folder: Path, config: HybridConfig, dtype: torch.dtype, pack: Callable[[Weight], Weight]
 ) -> HybridWeights:
     """All weights of a model; DataError when one is missing, misshapen or left over."""
+    if dtype not in _FORMATS:
+        raise DataError(f"hybrids run in float32 or bfloat16, not in {dtype}")
     source = _Folder(folder, config.arch)
     weights = _Builder(config, source, dtype, pack).weights()
     if left := source.unused():
@@ -76,13 +79,15 @@ def read_weights(
     return weights
 
 
+_FORMATS: dict[torch.dtype, WeightFormat] = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 _ENDS = ("input", "output")
 
 
 class _Folder(FolderSource):
     def unused(self) -> list[str]:
-        """Names never taken, but for extra heads that guess further tokens."""
-        return sorted(name for name in self._left if not name.startswith("mtp."))
+        """Names never taken, but for heads that guess further tokens, and tables of positions."""
+        left = (n for n in self._left if not n.startswith("mtp.") and "rotary_emb" not in n)
+        return sorted(n for n in left if not n.endswith(checkpoints.IGNORED))
 
 
 class _Builder:
@@ -127,9 +132,7 @@ class _Builder:
 
     def _mamba(self, at: str) -> MambaWeights:
         m, width = self._c.mamba, self._c.width
-        bias = self._source.has(at + "conv1d.bias")
         conv = self._take(at + "conv1d.weight", (m.channels, 1, m.kernel))
-        normed = self._source.has(at + "norm.weight")
         parts = self._parts_scale()
         into_bias = self._bias(at + "in_proj")
         if parts is not None and into_bias is not None:
@@ -139,11 +142,11 @@ class _Builder:
             into_bias=into_bias,
             into_scale=None if parts is None else parts * self._c.scales.mamba_in,
             conv=conv[:, 0].T.contiguous(),
-            conv_bias=self._vector(at + "conv1d.bias", m.channels) if bias else None,
+            conv_bias=self._vector(at + "conv1d.bias", m.channels) if m.conv_bias else None,
             dt_bias=self._vector(at + "dt_bias", m.heads),
             decay=-self._vector(at + "A_log", m.heads).exp(),
             skip=self._vector(at + "D", m.heads),
-            norm=self._vector(at + "norm.weight", m.inner) if normed else None,
+            norm=self._vector(at + "norm.weight", m.inner) if m.normed else None,
             out=self._pack(self._matrix(at + "out_proj", width, m.inner)),
             out_bias=self._bias(at + "out_proj"),
         )
@@ -220,7 +223,12 @@ class _Builder:
 
     def _stacked(self, at: str) -> tuple[FeedForward, ...]:
         """Experts whose matrices lie in one tensor [experts, out, in]."""
+        assert self._c.experts is not None
         up, down = (self._source.take(f"{at}{n}_linear.weight", self._dtype) for n in _ENDS)
+        for tensor in (up, down):
+            if tensor.dim() != 3 or len(tensor) != self._c.experts.count:
+                found, wanted = len(tensor), self._c.experts.count
+                raise DataError(f"{at!r} holds {found} experts' matrices, not {wanted}")
         return tuple(
             self._fed([self._weight(u)], None, self._weight(d), None, at)
             for u, d in zip(up, down, strict=True)
@@ -244,7 +252,7 @@ class _Builder:
         return self._weight(tensor)
 
     def _weight(self, tensor: Tensor) -> Weight:
-        return quantise(tensor, "fp32" if self._dtype == torch.float32 else "bf16")
+        return quantise(tensor, _FORMATS[self._dtype])
 
     def _bias(self, name: str) -> Tensor | None:
         if not self._source.has(name + ".bias"):

@@ -188,3 +188,29 @@ def prompt(length: int, seed: int = 3) -> Tensor:
 def worst(ours: Tensor, theirs: Tensor) -> float:
     """Largest difference, as a part of the largest value."""
     return float((ours.double() - theirs.double()).abs().max() / theirs.double().abs().max())
+
+
+BENCHMARK_LIKE = GraniteMoeHybridConfig(
+    **_ENDS | {"vocab_size": 2048},
+    hidden_size=256,
+    intermediate_size=512,
+    shared_intermediate_size=512,
+    num_hidden_layers=6,
+    num_attention_heads=8,
+    num_key_value_heads=4,
+    layer_types=["mamba", "mamba", "attention", "mamba", "attention", "mamba"],
+    num_local_experts=0,
+    num_experts_per_tok=0,
+    position_embedding_type="nope",
+    embedding_multiplier=3.0,
+    logits_scaling=3.0,
+    residual_multiplier=0.5,
+    attention_multiplier=0.03125,
+    mamba_n_heads=16,
+    mamba_d_head=32,
+    mamba_d_state=128,
+    mamba_chunk_size=256,
+    max_position_embeddings=2048,
+    tie_word_embeddings=True,
+)
+"""Proportions of a small real model: wide states, long chunks, one group."""
