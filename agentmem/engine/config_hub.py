@@ -10,6 +10,8 @@ from agentmem.engine.config import DecoderConfig, Rope
 from agentmem.errors import DataError
 
 _ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "gemma3_text": "gemma3", "gemma3": "gemma3"}
+HYBRIDS = ("mamba2", "granitemoehybrid", "bamba", "falcon_h1", "nemotron_h")
+"""What `models.hybrid` runs; the engine does not serve them."""
 _PLAIN_ROPE = ("default", "none", None)
 
 
@@ -20,6 +22,9 @@ def config_from_folder(folder: Path) -> DecoderConfig:
     except (OSError, ValueError) as error:
         raise DataError(f"cannot read {folder / 'config.json'}: {error}") from error
     kind = raw.get("model_type")
+    if kind in HYBRIDS:
+        served = ", ".join(_ARCHITECTURES)
+        raise DataError(f"{folder} is a {kind!r} hybrid: not served yet; served are {served}")
     if kind not in _ARCHITECTURES:
         raise DataError(f"{folder} is a {kind!r} model; known are {', '.join(_ARCHITECTURES)}")
     raw = raw.get("text_config", raw)

@@ -12,7 +12,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from agentmem.engine.config_hub import HYBRIDS
 from agentmem.engine.config_hybrid import hybrid_from_folder
+from agentmem.engine.core import EngineCore
 from agentmem.engine.models.hybrid import Hybrid
 from agentmem.errors import DataError
 from tests.engine.hybrid.conftest import Pair
@@ -141,6 +143,16 @@ def test_old_names_of_layers_and_plain_infinity(
         raw["time_step_limit"] = [0.0, float("inf")]
 
     assert hybrid_from_folder(changed(toy, tmp_path / "it", old)) == toy.ours.config
+
+
+@pytest.mark.parametrize("kind", HYBRIDS)
+def test_the_engine_says_that_it_does_not_serve_hybrids(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+    said = f"{kind!r} hybrid: not served yet; served are llama, qwen2, gemma3_text, gemma3"
+    with pytest.raises(DataError, match=said):
+        EngineCore.load(tmp_path)
+    with pytest.raises(DataError, match="lacks"):  # known, but for what an empty file lacks
+        hybrid_from_folder(tmp_path)
 
 
 def test_other_dtypes_are_refused(pair: Callable[[str], Pair]) -> None:
