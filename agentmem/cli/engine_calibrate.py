@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentmem.cli import engine_text
+from agentmem.errors import UsageError
 
 HELP = """\
 Runs a text through the bf16 model, keeps the largest value that each linear sees, and writes the
@@ -44,8 +45,12 @@ def call(args: argparse.Namespace) -> int:
     """Run the action."""
     from agentmem.engine.quant.calibrate import calibrate
 
+    engine_text.check_tokens(args.tokens)
+    if not 0 < args.percentile <= 100:
+        raise UsageError(f"--percentile lies in (0, 100], not at {args.percentile:g}")
     text = None if args.text is None else engine_text.read(args.text).text
     path = engine_text.open_model(args)
+    engine_text.check_folder(args.out, "--out")
     with engine_text.bar() as bar:
         found = calibrate(
             path,

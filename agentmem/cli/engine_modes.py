@@ -48,6 +48,7 @@ def call(args: argparse.Namespace) -> int:
         table.add_row(name, spec.meaning)
     Console().print(table)
     if args.model is not None:
+        engine_text.check_tokens(args.tokens)
         of_model(args)
     return 0
 

@@ -60,8 +60,7 @@ def call(args: argparse.Namespace) -> int:
     modes = chosen(args.mode)
     if args.mode == "all":
         modes = runnable(modes, kernels)
-    if args.window < 2 or args.tokens < 2:
-        raise UsageError("perplexity needs at least two tokens, in windows of at least two")
+    check(args, modes)
     text = engine_text.sample(args.text)
     path = engine_text.open_model(args)
     windows = text_windows(path, text.text, args.tokens, args.window)
@@ -89,6 +88,16 @@ def call(args: argparse.Namespace) -> int:
         told_rows = [asdict(row) for row in rows]
         args.json.write_text(json.dumps(head | {"rows": told_rows}, indent=1) + "\n")
     return 0
+
+
+def check(args: argparse.Namespace, modes: list[str]) -> None:
+    """UsageError for what cannot be measured, written or used, before anything is computed."""
+    if args.window < 2 or args.tokens < 2:
+        raise UsageError("perplexity needs at least two tokens, in windows of at least two")
+    if args.calibration is not None and "fp8+static" not in modes:
+        raise UsageError("--calibration is for the mode fp8+static, which is not measured")
+    if args.json is not None:
+        engine_text.check_file(args.json, "--json")
 
 
 def calibration(path: Path, folder: Path | None, bar: engine_text.Bar) -> Calibration:

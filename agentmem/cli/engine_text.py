@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,11 +41,12 @@ def open_model(args: argparse.Namespace) -> Path:
 
     from agentmem.cli.say import sayer
     from agentmem.engine.cputime import usable_cores
+    from agentmem.engine.options import MOST_THREADS
     from agentmem.modelfiles.fetch import fetch, resolve
     from agentmem.modelfiles.registry import MODELS
 
-    if args.threads is not None and args.threads < 1:
-        raise UsageError(f"--threads must be at least 1, not {args.threads}")
+    if args.threads is not None and not 1 <= args.threads <= MOST_THREADS:
+        raise UsageError(f"--threads must be 1 to {MOST_THREADS}, not {args.threads}")
     torch.set_num_threads(args.threads or usable_cores())
     if args.model in MODELS:
         if MODELS[args.model].kind != "chat":
@@ -61,6 +63,30 @@ def read(path: Path) -> SampleText:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text (byte {error.start})") from error
+
+
+def check_tokens(tokens: int) -> None:
+    """UsageError for fewer tokens than one prediction takes."""
+    if tokens < 2:
+        raise UsageError(f"--tokens must be at least 2, not {tokens}")
+
+
+def check_folder(folder: Path, option: str) -> None:
+    """The folder, made where needed; UsageError before any work when nothing can be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{option} {folder}: {error.strerror}") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"{option} {folder}: may not be written to")
+
+
+def check_file(path: Path, option: str) -> None:
+    """UsageError when the file cannot be written: its folder is missing, or it is one itself."""
+    if path.is_dir():
+        raise UsageError(f"{option} {path} is a folder; a file is meant")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"{option} {path}: no folder {path.parent} to write in")
 
 
 def sample(path: Path | None) -> SampleText:

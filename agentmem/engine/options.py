@@ -8,6 +8,8 @@ from typing import Literal, TypedDict
 Mode = Literal["bf16", "fp32", "int8", "fp8", "int4"]
 KV = Literal["auto", "fp32", "bf16", "int8"]
 Backend = Literal["auto", "torch", "native"]
+MOST_THREADS = 1024
+"""More than any machine has; far more of them end a process without a word."""
 
 
 class EngineOptions(TypedDict, total=False):

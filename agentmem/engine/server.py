@@ -21,7 +21,7 @@ from aiohttp import web
 from agentmem.engine.api.app import build_app, drain
 from agentmem.engine.api.limits import Keys, Limits
 from agentmem.engine.api.state import ChatModel, EmbedModel, Served
-from agentmem.engine.options import EngineOptions
+from agentmem.engine.options import MOST_THREADS, EngineOptions
 from agentmem.errors import EngineError, UsageError
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 SHUTDOWN_S = 2.0
-MOST_THREADS = 1024
 LEAST_WINDOW = 16
 
 

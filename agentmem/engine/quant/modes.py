@@ -124,6 +124,7 @@ def measure(
     longest = max(map(len, windows))
     for name in names:
         decoder = load_mode(path, name, calibration, kernels)
+        check_window(longest, decoder.config.window)
         started = time.monotonic()
         told = None if on_progress is None else _told(on_progress, name)
         found = perplexity(Text(decoder, longest, MODES[name].kv), windows, told)
@@ -136,6 +137,12 @@ def measure(
         )
         rows.append(row)
     return rows
+
+
+def check_window(longest: int, window: int) -> None:
+    """UsageError for contexts longer than any that the model was made for."""
+    if longest > window:
+        raise UsageError(f"contexts of {longest} tokens; this model's window is {window}")
 
 
 def weights_bytes(weights: DecoderWeights) -> int:

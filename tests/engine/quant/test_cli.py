@@ -58,10 +58,20 @@ def test_modes_are_listed_and_measured(
         (["perplexity", "MODEL", "--text", "TEXT", "--tokens", "1"], 2, "at least two"),
         (["perplexity", "MODEL", "--text", "TEXT", "--threads", "0"], 2, "--threads"),
         (["perplexity", "MODEL", "--text", "/nowhere.txt"], 3, "cannot read"),
+        (["perplexity", "MODEL", "--text", "TEXT", "--threads", "9999999"], 2, "1 to 1024"),
+        (["perplexity", "MODEL", "--text", "LONG", "--window", "600"], 2, "window is 512"),
+        (["perplexity", "MODEL", "--text", "TEXT", "--json", "/nowhere/x"], 2, "/nowhere"),
+        (["perplexity", "MODEL", "--text", "TEXT", "--json", "/tmp"], 2, "a folder"),
+        (
+            ["perplexity", "MODEL", "--text", "TEXT", "--mode", "int8", "--calibration", "x"],
+            2,
+            "fp8+static",
+        ),
+        (["calibrate", "MODEL", "--out", "TEXT", "--text", "TEXT"], 2, "--out"),
         (["perplexity", "minilm-l6", "--text", "TEXT"], 2, "embedder"),
-        (["calibrate", "MODEL", "--out", "OUT", "--text", "TEXT", "--percentile", "0"], 3, "0"),
+        (["calibrate", "MODEL", "--out", "OUT", "--text", "TEXT", "--percentile", "0"], 2, "0"),
         (["calibrate", "/nowhere", "--out", "OUT"], 3, "nowhere"),
-        (["calibrate", "MODEL", "--out", "OUT", "--tokens", "1"], 3, "two tokens"),
+        (["calibrate", "MODEL", "--out", "OUT", "--tokens", "1"], 2, "at least 2"),
     ],
     ids=str,
 )
@@ -76,7 +86,9 @@ def test_a_mistake_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("AGENTMEM_DATA", raising=False)
+    (tmp_path / "long.txt").write_text(TEXT * 5)
     places = {"MODEL": str(model), "TEXT": text, "OUT": str(tmp_path / "out")}
+    places["LONG"] = str(tmp_path / "long.txt")
     assert main(["engine", *(places.get(arg, arg) for arg in args)]) == code
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1 and lines[0].startswith("agentmem: ") and says in lines[0]
