@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import get_args
 
 from agentmem.engine.api.limits import Limits, read_keys
+from agentmem.engine.kv.retention import MAX_TTL_S
 from agentmem.engine.options import KV, Backend, EngineOptions, Mode
 from agentmem.errors import UsageError
 
 KEYS_VARIABLE = "AGENTMEM_API_KEYS"
 MB = 2**20
+MOST_MB = 2**30
+"""A petabyte."""
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
@@ -129,8 +132,11 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
 
 def engine_options(args: argparse.Namespace) -> EngineOptions:
     """What add_engine read."""
-    check(args.cache_mb is not None and args.cache_mb > 0, "--cache-mb must be above 0")
-    check(args.session_ttl >= 0, "--session-ttl must not be negative")
+    check(0 < args.cache_mb <= MOST_MB, f"--cache-mb must be above 0 and at most {MOST_MB:g}")
+    check(0 <= args.session_ttl <= MAX_TTL_S, f"--session-ttl must be 0 to {MAX_TTL_S:g} seconds")
+    for name, least in (("max_running", 1), ("step_tokens", 1), ("max_background_tokens", 0)):
+        value, option = getattr(args, name), "--" + name.replace("_", "-")
+        check(value is None or value >= least, f"{option} must be {least} at least; got {value}")
     options = EngineOptions(
         mode=args.mode,
         kv=args.kv,
@@ -154,6 +160,8 @@ def engine_options(args: argparse.Namespace) -> EngineOptions:
 
 def limits(args: argparse.Namespace, grace_s: float) -> Limits:
     """What add_limits read; `grace_s` where nothing is stated."""
+    most = args.max_body_mb
+    check(1 / MB <= most <= MOST_MB, f"--max-body-mb must be above 0 and at most {MOST_MB:g}")
     return Limits(
         max_body_bytes=int(args.max_body_mb * MB),
         max_concurrency=args.max_concurrency,

@@ -140,7 +140,7 @@ class EngineCore:
         if mode not in MODES:
             raise UsageError(f"no engine mode {mode!r}; known: {', '.join(MODES)}")
         if max_running < 1 or step_tokens < max_running:
-            raise UsageError("a step must have room for one token of everything that runs")
+            raise UsageError("max_running must be 1 at least, and step_tokens at least max_running")
         path = Path(path)
         torch.set_num_threads(threads or usable_cores())
         weights = verify(path)

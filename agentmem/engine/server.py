@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import json
 import logging
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from agentmem.engine.api.app import build_app, drain
 from agentmem.engine.api.limits import Keys, Limits
@@ -64,7 +66,9 @@ def serve(
     limits = limits or Limits()
     check_limits(limits)
     if session_dir is not None:
-        make_folder(session_dir)
+        make_folder(session_dir, "--session-dir")
+    if (ledger := engine.get("session_ledger")) is not None:
+        make_folder(Path(ledger), "--session-ledger")
     if parent_pid is not None:
         end_with(parent_pid)
     if not keys and not is_local(host):
@@ -122,12 +126,14 @@ def check_limits(limits: Limits) -> None:
             raise UsageError(f"{name} must be {low:g} at least; got {value:g}")
 
 
-def make_folder(folder: Path) -> None:
-    """The folder for session files; UsageError when it cannot be."""
+def make_folder(folder: Path, option: str) -> None:
+    """A folder to write into, made where needed; UsageError when it cannot be."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as err:
-        raise UsageError(f"--session-dir {folder}: {err.strerror}") from None
+        raise UsageError(f"{option} {folder}: {err.strerror}") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"{option} {folder}: may not be written to")
 
 
 def is_local(host: str) -> bool:
@@ -168,8 +174,9 @@ def bind(host: str, port: int) -> socket.socket:
         raise UsageError(f"{host!r} is no host name") from None
     except OSError as err:
         listener.close()
-        hint = "stop what listens there, or pass --port 0 for a free one"
-        raise EngineError(f"cannot listen on {host}:{port}: {err.strerror}; {hint}") from None
+        hint = "; stop what listens there, or pass --port 0 for a free one"
+        taken = hint if err.errno == errno.EADDRINUSE else ""
+        raise EngineError(f"cannot listen on {host}:{port}: {err.strerror}{taken}") from None
     return listener
 
 
@@ -195,6 +202,7 @@ def end_with(parent_pid: int) -> None:
 
 
 async def _run(served: Served, listener: socket.socket, ready_fd: int | None) -> None:
+    logging.getLogger("aiohttp.server").addFilter(ours)
     runner = web.AppRunner(
         build_app(served),
         handler_cancellation=True,
@@ -218,6 +226,12 @@ async def _run(served: Served, listener: socket.socket, ready_fd: int | None) ->
         await drain(served, hurried)
     finally:
         await runner.cleanup()
+
+
+def ours(record: logging.LogRecord) -> bool:
+    """Whether a log line is of a fault here: not of a client that sends what is no HTTP."""
+    fault = record.exc_info[1] if record.exc_info else None
+    return not isinstance(fault, HttpProcessingError | web.RequestPayloadError)
 
 
 def announce(listener: socket.socket, ready_fd: int | None) -> None:

@@ -90,7 +90,9 @@ def key_tenant(key: str) -> str:
 
 def resolve_traffic(body: Mapping[str, Any], headers: Mapping[str, str]) -> TrafficClass:
     """Body `traffic_class`, else header `X-Agentmem-Traffic`, else interactive."""
-    stated = body.get("traffic_class") or header(headers, TRAFFIC_HEADER) or "interactive"
+    stated = body.get("traffic_class")
+    if stated is None or stated == "":
+        stated = header(headers, TRAFFIC_HEADER) or "interactive"
     for known in get_args(TrafficClass):
         if stated == known:
             return known  # type: ignore[no-any-return]
@@ -108,7 +110,9 @@ def header(headers: Mapping[str, str], name: str) -> str | None:
 def _checked(param: str, value: str) -> str:
     if len(value) > MAX_ID_CHARS:
         raise IdentityError(param, f"{param} is longer than {MAX_ID_CHARS} characters")
-    # Cc: control characters, Cs: half of a surrogate pair, which no encoder takes.
-    if any(unicodedata.category(c) in ("Cc", "Cs") for c in value):
+    # Cs: half of a surrogate pair, which no encoder takes; in headers, a byte that is not UTF-8.
+    if any(unicodedata.category(c) == "Cs" for c in value):
+        raise IdentityError(param, f"{param} is not UTF-8")
+    if any(unicodedata.category(c) == "Cc" for c in value):
         raise IdentityError(param, f"{param} contains control characters")
     return value

@@ -92,7 +92,8 @@ async def read_fields(request: web.Request) -> Fields:
         message = f"the body did not arrive within {limit_s:g} seconds"
         raise ApiError(408, message, code="upload_timeout") from None
     except web.RequestPayloadError as err:  # e.g. not compressed as its header says
-        raise bad_request(f"the body cannot be read: {err}", code="invalid_body") from None
+        reason = " ".join(str(err).split()).removeprefix("400, message: ")
+        raise bad_request(f"the body cannot be read: {reason}", code="invalid_body") from None
     try:
         raw = json.loads(data, parse_constant=_no_constant)
         if _SURROGATE.search(data):

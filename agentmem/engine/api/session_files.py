@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,3 +86,8 @@ async def _run(work: Callable[[], Transferred]) -> Transferred:
         return await asyncio.get_running_loop().run_in_executor(None, work)
     except DataError as err:
         raise ApiError(409, str(err), code="transfer_refused") from None
+    except OSError as err:  # the folder cannot be written, the disk is full, the name is too long
+        message = f"the session folder: {err.strerror or err}"
+        if err.errno == errno.ENAMETOOLONG:
+            raise bad_request(message, "path") from None
+        raise ApiError(500, message, code="session_dir_failed") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from agentmem.engine.config import DecoderConfig
+from agentmem.errors import EngineError
 
 KVKind = Literal["fp32", "bf16", "int8"]
 PAGE_FORMAT = 1
@@ -59,10 +61,18 @@ class KVPages:
 
     @classmethod
     def empty(cls, spec: GroupSpec, blocks: int, block_size: int, kind: KVKind) -> KVPages:
-        """Pages of `blocks` blocks, the null block included. What is in them is undefined."""
+        """Pages of `blocks` blocks, the null block included, of undefined content.
+
+        EngineError when memory does not hold them.
+        """
         shape = (len(spec.layers), 2, blocks, spec.kv_heads, block_size, spec.head_dim)
-        data = torch.empty(shape, dtype=_DTYPES[kind])
-        scales = torch.empty(shape[:-1], dtype=torch.float32) if kind == "int8" else None
+        try:
+            data = torch.empty(shape, dtype=_DTYPES[kind])
+            scales = torch.empty(shape[:-1], dtype=torch.float32) if kind == "int8" else None
+        except (RuntimeError, TypeError):  # what torch says of too much, and of far too much
+            size = f"{math.prod(shape) * _DTYPES[kind].itemsize / 1e6:,.0f} MB"
+            message = f"this machine has no {size} for keys and values; take a smaller cache"
+            raise EngineError(message) from None
         return cls(data, scales, kind)
 
     @property

@@ -18,6 +18,8 @@ from agentmem.errors import DataError
 
 FORMAT = 1
 FILE = "calibration.json"
+LEAST, MOST = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
+"""Scales that float32 holds in full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Calibration:
         """Write the file into a folder, made where needed; gives its path."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / FILE
-        told = json.dumps({"format": FORMAT, **asdict(self)}, indent=1)
+        told = json.dumps({"format": FORMAT, **asdict(self), "digest": self.digest}, indent=1)
         whole = path.with_suffix(".part")
         whole.write_text(told + "\n", encoding="utf-8")
         whole.replace(path)
@@ -64,23 +66,36 @@ def load_calibration(folder: Path | str, weights: str) -> Calibration:
     """
     path = Path(folder)
     path = path / FILE if path.is_dir() else path
-    try:
-        raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        version = raw.pop("format")
-        if version != FORMAT:
-            raise DataError(f"{path} is of format {version}, known is {FORMAT}; calibrate again")
-        found = Calibration(**raw)
-        scales = [float(scale) for scale in found.scales.values()]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path} is no calibration: {error}") from error
+    found, digest = _read(path)
     if found.weights != weights:
         raise DataError(
             f"{path} was made for weights {found.weights[:12]}, not these ({weights[:12]}); "
             "run agentmem engine calibrate for this model"
         )
-    if not all(math.isfinite(scale) and scale > 0 for scale in scales):
-        raise DataError(f"{path} holds scales that are not positive numbers")
+    if not all(LEAST <= scale <= MOST for scale in found.scales.values()):
+        raise DataError(f"{path} holds scales that are not positive numbers of float32")
+    if digest is not None and digest != found.digest:
+        raise DataError(f"{path} is damaged: its digest does not fit; calibrate again")
     return found
+
+
+def _read(path: Path) -> tuple[Calibration, str | None]:
+    """What the file holds, and the digest of its scales where it states one."""
+    try:
+        raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        version = raw.pop("format")
+        if version != FORMAT:
+            raise DataError(f"{path} is of format {version}, known is {FORMAT}; calibrate again")
+        digest = raw.pop("digest", None)
+        found = Calibration(**raw)
+        plain = all(type(scale) in (int, float) for scale in found.scales.values())
+    except OSError as error:
+        raise DataError(f"no calibration at {path}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(f"{path} is no calibration: {error}") from error
+    if not plain or not isinstance(found.weights, str):
+        raise DataError(f"{path} is no calibration: scales are numbers, weights is a sha256")
+    return found, digest
 
 
 class Ranges:

@@ -52,7 +52,7 @@ def contexts(tokens: Sequence[int], window: int, bos: int | None) -> list[list[i
     cut = [head + list(tokens[i : i + room]) for i in range(0, len(tokens), room)]
     cut = [context for context in cut if len(context) > 1]
     if not cut:
-        raise DataError("the text is too short: perplexity needs at least two tokens")
+        raise DataError("the text is too short: two tokens are needed at least")
     return cut
 
 

@@ -11,7 +11,8 @@ import pytest
 from agentmem.cli import main as cli
 from agentmem.engine import __main__ as process
 from agentmem.engine import arguments
-from agentmem.errors import UsageError
+from agentmem.engine.kv.layout import GroupSpec, KVPages
+from agentmem.errors import EngineError, UsageError
 
 
 def parsed(*given: str) -> argparse.Namespace:
@@ -49,10 +50,27 @@ def test_keys_of_all_three_places(tmp_path):
     assert arguments.keys(parsed(), {}) == []
 
 
-@pytest.mark.parametrize("given", [("--cache-mb", "0"), ("--session-ttl", "-1")])
+@pytest.mark.parametrize(
+    "given",
+    [
+        *(("--cache-mb", value) for value in ("0", "nan", "inf", "1e300")),
+        *(("--session-ttl", value) for value in ("-1", "nan", "inf", "3601")),
+        *(("--max-body-mb", value) for value in ("0", "-1", "nan", "inf")),
+        ("--max-running", "0"),
+        ("--step-tokens", "-1"),
+        ("--max-background-tokens", "-1"),
+    ],
+)
 def test_what_cannot_be(given):
     with pytest.raises(UsageError, match=given[0]):
         arguments.engine_options(parsed(*given))
+        arguments.limits(parsed(*given), 1.0)
+
+
+def test_more_memory_than_there_is(tmp_path):
+    for blocks in (2**40, 2**70):
+        with pytest.raises(EngineError, match="smaller cache"):
+            KVPages.empty(GroupSpec((0,), 1, 64), blocks, 16, "bf16")
 
 
 def test_options_are_those_that_the_engine_takes():

@@ -122,6 +122,20 @@ def test_the_ready_line_may_go_elsewhere():
     assert process.communicate(timeout=15) == ("", "")
 
 
+def test_a_client_that_speaks_no_http_is_no_news():
+    process = engine("--model", "m")
+    url = ready(process)
+    host, port = url.removeprefix("http://").removesuffix("/v1").split(":")
+    for head in ("X-Session-ID: a\x01b\r\n", "Content-Encoding: gzip\r\n", "\x00\r\n"):
+        with socket.create_connection((host, int(port))) as rude:
+            length = "Content-Length: 2\r\nConnection: close\r\n"
+            head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\n{length}{head}\r\n{{}}"
+            rude.sendall(head.encode())
+            assert b" 400 " in rude.recv(1000)
+    process.terminate()
+    assert process.communicate(timeout=15) == ("", "")
+
+
 def refused(capsys, *args: str) -> tuple[int, str]:
     code = main(args)
     out, err = capsys.readouterr()
@@ -150,6 +164,8 @@ def test_missing_and_spoilt_models_are_one_line(tmp_path, capsys):
     assert code == 2 and "int3" in line
     code, line = refused(capsys)
     assert code == 2 and "nothing to serve" in line
+    code, line = refused(capsys, "--model", str(spoilt), "--session-ledger", str(spoilt))
+    assert code == 2 and "--session-ledger" in line
     code, line = refused(capsys, "--model", str(spoilt), "--parent-pid", "999999999")
     assert code == 2 and "--parent-pid" in line
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 
 from agentmem.cli.main import main
@@ -90,6 +93,17 @@ def test_refusals(served, tmp_path):
     for path in (None, "", 7, ".hidden", "a\x00b"):
         assert served.post(EXPORT, {"path": path}, A).status == 400, path
     assert served.post(IMPORT, {"path": "there", "session_id": "a\nb"}, A).status == 400
+    assert served.post(EXPORT, {"path": "x" * 300}, A).status == 400
+
+
+def test_a_folder_that_fails_is_told(served, monkeypatch):
+    def full(*args, **options):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(served.served.mover, "export_session", full)
+    reply = served.post(EXPORT, {"path": "x"}, A)
+    assert (reply.status, reply.body["error"]["code"]) == (500, "session_dir_failed")
+    assert "No space left" in reply.body["error"]["message"]
 
 
 @pytest.mark.parametrize("path", ["../out", "/etc/passwd", "link/x", "a/../../out", "..", "sub/.."])

@@ -85,3 +85,13 @@ def test_traffic_class():
     assert resolve_traffic(body, {"X-Agentmem-Traffic": "background"}) == "interactive"
     with pytest.raises(IdentityError):
         resolve_traffic({"traffic_class": "urgent"}, {})
+    for wrong in ([], 0, False, {}):
+        with pytest.raises(IdentityError):
+            resolve_traffic({"traffic_class": wrong}, {})
+
+
+def test_a_header_that_is_no_text_is_told_from_one_with_control_characters():
+    with pytest.raises(IdentityError, match="not UTF-8"):
+        resolve_session({}, {"X-Session-ID": b"caf\xe9".decode("utf-8", "surrogateescape")})
+    with pytest.raises(IdentityError, match="control characters"):
+        resolve_session({"session_id": "a\x01"}, {})
