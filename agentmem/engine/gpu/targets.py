@@ -12,7 +12,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from agentmem.engine.gpu.devices import CONVERTS_FROM, no_e4m3
-from agentmem.engine.gpu.kernels import attention, norms, pages, pointwise, products
+from agentmem.engine.gpu.kernels import attention, norms, pages, pointwise, products, state
 from agentmem.errors import EngineError
 
 TARGETS = {
@@ -73,6 +73,7 @@ def builds() -> Iterator[Build]:
     yield from _norm_builds()
     yield from _product_builds()
     yield from _page_builds()
+    yield from _state_builds()
     rows = {"both_ptr": "*bf16", "out_ptr": "*bf16"}
     for silu in (True, False):
         name = f"gate_rows {'silu' if silu else 'gelu_tanh'}"
@@ -144,3 +145,20 @@ def _page_builds() -> Iterator[Build]:
         constants = head | {"SPLIT": 256, "BP": 16, "WINDOWED": True, "EACH": each}
         name = f"decode join{', each row' if each else ''}"
         yield Build(name, attention.decode_join, common, constants, options={"num_warps": 1})
+
+
+def _state_builds() -> Iterator[Build]:
+    types = {"base_ptr": "*i16", "place_ptr": "*i64"}
+    ints = ("table", "seen", "accepted", "column", "computed", "mapping", "source", "offset")
+    types |= {f"{name}_ptr": "*i32" for name in ints} | {"stride": "i64"}
+    for what, shape in (
+        ("window", {"WIDTH": 8, "DIMS": 128}),
+        ("recurrent", {"WIDTH": 0, "DIMS": 1}),
+    ):
+        wide = {"base_ptr": "*i32"} if what == "recurrent" else {}
+        constants = shape | {"BLOCK": 1024}
+        for first in (True, False):
+            name = f"postprocess {what}{', first' if first else ''}"
+            both = constants | {"FIRST": first}
+            yield Build(name, state.postprocess_state, types | wide, both)
+        yield Build(f"precopy {what}", state.precopy_state, types | wide, constants)

@@ -111,9 +111,9 @@ def postprocess(
 
     `computed` int [slots]: tokens after the step, without rejected drafts.
     """
-    accepted = counters.accepted.clone()  # the snapshot: `counters` changes below
     live = mapping[mapping >= 0].long()
-    new, took, src = computed[live], accepted[live], counters.column[live]
+    # Indexing copies: `took` is the snapshot of the counters that change below.
+    new, took, src = computed[live], counters.accepted[live], counters.column[live]
     running = new - took + 1
     aligned = torch.div(new, block, rounding_mode="floor") * block
     act = (aligned >= running) & (aligned > 0)

@@ -103,7 +103,7 @@ def may_checkpoint_apart(computed: int, scheduled: int, drafts: int, block: int)
     One right behind the last token that is no draft lies in the running column whole.
     """
     most = computed + scheduled
-    return most - drafts < most // block * block < most
+    return most - drafts < (most - 1) // block * block
 
 
 # --- chunks and checkpoints of prompts

@@ -130,6 +130,23 @@ def test_rules_agree_with_the_simulation(seed: int) -> None:
     assert acted
 
 
+def test_room_for_a_checkpoint_between_drafts_is_foreseen() -> None:
+    """Also where several boundaries lie among the drafts."""
+    for block in (1, 2, 3, 4, 16):
+        for computed in range(3 * block):
+            for scheduled in range(1, 7):
+                for drafts in range(scheduled):
+                    running = computed + scheduled - drafts
+                    column = rules.running_column(computed, scheduled, block)
+                    needed = False
+                    for accepted in range(1, drafts + 2):
+                        end = running + accepted - 1
+                        outcome = rules.postprocess(end, accepted, column, block)
+                        needed |= bool(outcome.move and outcome.move.bias and not outcome.reset)
+                    asked = rules.may_checkpoint_apart(computed, scheduled, drafts, block)
+                    assert asked == needed
+
+
 def test_columns_of_small_cases() -> None:
     assert rules.column_of(0, 16) == -1
     assert rules.running_column(0, 16, 16) == 0

@@ -127,6 +127,19 @@ def test_hash_over_rejected_drafts() -> None:
         store.commit(plan, 1, claims_of(TEXT, None, [8]))
 
 
+def test_a_state_that_was_moved_over_is_not_claimed() -> None:
+    """All accepted at a boundary: the state before the drafts is gone from the running column."""
+    store = make_store()
+    slot = store.open(tenant=None, session=None)
+    assert slot is not None
+    step(store, slot, TEXT[:5])
+    plan = store.begin(slot, 5, 3, 2)
+    assert plan is not None
+    forward(store, plan, TEXT[5:8])
+    with pytest.raises(StateError, match="6 tokens claimed"):
+        store.commit(plan, 3, claims_of(TEXT, None, [6]))
+
+
 def test_blocks_written_in_a_step_are_not_hit_in_it() -> None:
     store = make_store()
     slot = store.open(tenant=None, session=None)
