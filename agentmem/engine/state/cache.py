@@ -53,6 +53,10 @@ class StateCache:
         self._shown[claim.key] = Shown(claim.offset, self.step, tenant)
         return True
 
+    def offset(self, key: bytes) -> int:
+        """Tokens after which the state under a key was recorded."""
+        return self._shown[key].offset
+
     def tag(self, key: bytes, session: Session | None) -> None:
         """Note that a session used what the key names."""
         self.owners.tag(self.pool.find(key), session, self._clock())

@@ -83,6 +83,11 @@ class Owners:
         known = self._registry.get(tenant, session_id)
         return None if known is None else known.stats(self._unix_offset_s)
 
+    def blocks(self, tenant: str | None, session_id: str) -> list[int]:
+        """What a session has, the longest unused first."""
+        session = self._registry.get(tenant, session_id)
+        return [] if session is None else [block for _, block in session.blocks]
+
     def _untag_all(self, session: Session) -> list[int]:
         self._registry.forget(session)
         tagged = [block for _, block in session.blocks]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from random import Random
 
 import pytest
 
@@ -397,6 +398,23 @@ def test_without_room_nothing_changes() -> None:
         step(store, slot, TEXT[:7])
         assert len(slot.versions) == 2
     assert current(store, slot) == recompute(TEXT[:7])
+
+
+def test_requeued_forever_near_the_ceiling() -> None:
+    """A sequence alone gets on with the least number of blocks, whatever was cached before."""
+    store = make_store(blocks=make_store().least_blocks, retain=4)
+    dice = Random(1)
+    slot = store.open(tenant=None, session=None)
+    assert slot is not None
+    text = TEXT * 20
+    while slot.current.computed < 300:
+        at, drafts = slot.current.computed, dice.randint(0, 3)
+        accepted = dice.randint(1, drafts + 1)
+        end = at + accepted
+        claim = [end // 4 * 4] if end // 4 * 4 > at else []
+        step(store, slot, text[: at + 1 + drafts], accepted, drafts, claim)
+    assert current(store, slot) == recompute(text[: slot.current.computed])
+    assert store.counts().evictions
 
 
 def test_older_versions_and_scratch_make_room() -> None:
