@@ -35,6 +35,10 @@ class KeysValues:
         """The state in front of the first token."""
         return cls((torch.empty(2, shape.kv_heads, 0, shape.head_dim, dtype=dtype),) * sequences)
 
+    def cut(self, sequence: int, length: int) -> KeysValues:
+        """One sequence alone, its first positions only."""
+        return KeysValues((self.of[sequence][:, :, :length],))
+
     @property
     def size_bytes(self) -> int:
         """Of all sequences."""

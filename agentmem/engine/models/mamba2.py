@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from types import MappingProxyType
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +16,9 @@ from agentmem.engine.config_hybrid import MambaShape
 from agentmem.engine.kernels.base import Kernels
 from agentmem.engine.kernels.weights import Weight
 from agentmem.engine.models import ssd
+from agentmem.engine.state.layout import StateKind, recurrent, window
+
+NO_GUESSES: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +59,53 @@ class MambaState:
     @classmethod
     def zeros(cls, shape: MambaShape, sequences: int, dtype: torch.dtype) -> MambaState:
         """The state in front of the first token."""
-        window = torch.zeros(sequences, shape.kernel - 1, shape.channels, dtype=dtype)
-        return cls(window, torch.zeros(sequences, shape.heads, shape.head_dim, shape.state))
+        conv = torch.zeros(sequences, shape.kernel - 1, shape.channels, dtype=dtype)
+        return cls(conv, torch.zeros(sequences, shape.heads, shape.head_dim, shape.state))
+
+    @staticmethod
+    def kinds(
+        shape: MambaShape, dtype: torch.dtype, guesses: int = 0
+    ) -> tuple[StateKind, StateKind]:
+        """`conv` and `ssm` of one sequence as a store keeps them, with room for guesses."""
+        seen = window(shape.kernel, shape.channels, dtype, drafts=guesses)
+        return seen, recurrent(shape.heads, shape.head_dim, shape.state)
 
     @property
     def size_bytes(self) -> int:
         """Of both kinds, all sequences."""
         return self.conv.nbytes + self.ssm.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class MambaTrail:
+    """The states of one sequence behind its last rows, g of which are guesses.
+
+    `conv` [kernel - 1 + g, channels]: behind i guesses, the window begins at row i. `ssm`
+    [1 + g, heads, head_dim, state]: row i is the state behind i guesses.
+    """
+
+    conv: Tensor
+    ssm: Tensor
+
+    def behind(self, guesses: int) -> MambaState:
+        """The state of the sequence with so many of its guesses kept."""
+        width = len(self.conv) - len(self.ssm) + 1
+        kept = slice(guesses, guesses + 1)
+        return MambaState(self.conv[None, guesses : guesses + width], self.ssm[kept])
+
+    @property
+    def size_bytes(self) -> int:
+        """Of both kinds."""
+        return self.conv.nbytes + self.ssm.nbytes
+
+
+class Mixed(NamedTuple):
+    """What a pass gives: rows [n, width], the states behind all of them, and trails on request."""
+
+    rows: Tensor
+    state: MambaState
+    trails: dict[int, MambaTrail]
+    """By sequence; of those with guesses."""
 
 
 def mix(
@@ -70,10 +115,12 @@ def mix(
     weights: MambaWeights,
     state: MambaState,
     kernels: Kernels,
-) -> tuple[Tensor, MambaState]:
+    guesses: Mapping[int, int] = NO_GUESSES,
+) -> Mixed:
     """x [n, width] to [n, width]; sequence i is rows starts[i] to starts[i + 1], behind its state.
 
-    A sequence may have no rows: its state stays. Nothing is written to.
+    A sequence may have no rows: its state stays. The last `guesses[i]` rows of sequence i, fewer
+    than it has, may be taken back. Nothing is written to.
     """
     sizes = [shape.inner, shape.channels, shape.heads]
     gate, seen, dt = torch.split(_project(x, weights, kernels), sizes, dim=1)
@@ -81,26 +128,45 @@ def mix(
     y = torch.empty(len(x), shape.inner)
     conv, ssm = torch.empty_like(state.conv), torch.empty_like(state.ssm)
     lengths = [stop - start for start, stop in pairwise(starts)]
+    trails: dict[int, MambaTrail] = {}
     for i, length in enumerate(lengths):
         if length == 0:
             conv[i], ssm[i] = state.conv[i], state.ssm[i]
         elif length > 1:
             rows = slice(starts[i], starts[i + 1])
-            window = torch.cat((state.conv[i], seen[rows]))
-            conv[i] = window[length:]
-            parts = _parts(_convolve(window, weights), shape)
-            inner, ssm[i] = ssd.scan(parts[0], dt[rows], weights.decay, *parts[1:], state.ssm[i])
+            inputs = torch.cat((state.conv[i], seen[rows]))
+            conv[i] = inputs[length:]
+            parts = _parts(_convolve(inputs, weights), shape)
+            sure = length - guesses.get(i, 0)
+            inner, states = _scanned(parts, dt[rows], weights.decay, state.ssm[i], sure)
             y[rows] = _skipped(inner, parts[0], weights)
+            ssm[i] = states[-1]
+            if sure < length:
+                trails[i] = MambaTrail(inputs[sure:], states)
     singles = [i for i, length in enumerate(lengths) if length == 1]
     if singles:
         at, rows_at = _where(singles, lengths, starts)
-        windows = torch.cat((state.conv[at], seen[rows_at][:, None]), dim=1)
-        conv[at] = windows[:, 1:]
-        parts = _parts(_convolve(windows, weights)[:, 0], shape)
+        inputs = torch.cat((state.conv[at], seen[rows_at][:, None]), dim=1)
+        conv[at] = inputs[:, 1:]
+        parts = _parts(_convolve(inputs, weights)[:, 0], shape)
         inner, ssm[at] = ssd.step(parts[0], dt[rows_at], weights.decay, *parts[1:], state.ssm[at])
         y[rows_at] = _skipped(inner, parts[0], weights)
     gated = _gated(y, gate.float(), shape, weights.norm).to(x.dtype)
-    return kernels.linear(gated, weights.out, weights.out_bias), MambaState(conv, ssm)
+    out = kernels.linear(gated, weights.out, weights.out_bias)
+    return Mixed(out, MambaState(conv, ssm), trails)
+
+
+def _scanned(
+    parts: tuple[Tensor, Tensor, Tensor], dt: Tensor, decay: Tensor, state: Tensor, sure: int
+) -> tuple[Tensor, Tensor]:
+    """y of a sequence's rows, and the states behind row `sure` and every one after it."""
+    x, b, c = (part[:sure] for part in parts)
+    y, state = ssd.scan(x, dt[:sure], decay, b, c, state)
+    if sure == len(dt):
+        return y, state[None]
+    x, b, c = (part[sure:] for part in parts)
+    more, states = ssd.each(x, dt[sure:], decay, b, c, state)
+    return torch.cat((y, more)), torch.cat((state[None], states))
 
 
 def _where(
@@ -121,9 +187,9 @@ def _project(x: Tensor, weights: MambaWeights, kernels: Kernels) -> Tensor:
     return scaled.to(x.dtype)
 
 
-def _convolve(window: Tensor, weights: MambaWeights) -> Tensor:
+def _convolve(inputs: Tensor, weights: MambaWeights) -> Tensor:
     """Inputs [..., kernel - 1 + n, channels] to silu of their sums, float32 [..., n, channels]."""
-    rows = window.float()
+    rows = inputs.float()
     kernel = len(weights.conv)
     length = rows.shape[-2] - kernel + 1
     out = rows[..., :length, :] * weights.conv[0]

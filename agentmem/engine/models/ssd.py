@@ -49,6 +49,20 @@ def step(
     return (state @ c[..., None])[..., 0], state
 
 
+def each(
+    x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor, state: Tensor
+) -> tuple[Tensor, Tensor]:
+    """As `scan`, with the state behind every row: [n, heads, head_dim, state]."""
+    found, states = [], []
+    for t in range(len(x)):
+        row = slice(t, t + 1)
+        y, after = step(x[row], dt[row], a, b[row], c[row], state[None])
+        found.append(y)
+        states.append(after)
+        state = after[0]
+    return torch.cat(found), torch.cat(states)
+
+
 def _chunk(xs: Tensor, steps: Tensor, b: Tensor, c: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
     """l rows: xs [heads, l, head_dim] is x dt, steps [heads, l] a dt; b, c [groups, l, state]."""
     heads, length, dim = xs.shape
