@@ -65,10 +65,8 @@ def serve(
     check_sizes(threads, engine.get("window"))
     limits = limits or Limits()
     check_limits(limits)
-    if session_dir is not None:
-        make_folder(session_dir, "--session-dir")
-    if (ledger := engine.get("session_ledger")) is not None:
-        make_folder(Path(ledger), "--session-ledger")
+    make_folder(session_dir, "--session-dir")
+    make_folder(engine.get("session_ledger"), "--session-ledger")
     if parent_pid is not None:
         end_with(parent_pid)
     if not keys and not is_local(host):
@@ -77,14 +75,8 @@ def serve(
     listener = bind(host, port)
     with contextlib.ExitStack() as stack:
         stack.callback(listener.close)
-        served = Served(
-            chat=None,
-            embed=None,
-            aliases=aliases,
-            limits=limits,
-            keys=Keys(keys),
-            session_dir=session_dir,
-        )
+        served = Served(None, None, aliases, limits, Keys(keys), session_dir)
+        stack.callback(let_go, served)
         if model_path is not None:
             core = load_core(model_path, engine)
             stack.callback(core.close)
@@ -96,6 +88,11 @@ def serve(
             served.embed = beside(embedder, served.chat, truncate_embeddings)
             stack.callback(served.embed.close)
         asyncio.run(_run(served, listener, ready_fd))
+
+
+def let_go(served: Served) -> None:
+    """Forget the models: the loop's remains may keep `served` itself, and they are large."""
+    served.chat = served.embed = served.mover = None
 
 
 def beside(embedder: Embedder, chat: ChatModel | None, truncate: bool) -> EmbedModel:
@@ -126,10 +123,12 @@ def check_limits(limits: Limits) -> None:
             raise UsageError(f"{name} must be {low:g} at least; got {value:g}")
 
 
-def make_folder(folder: Path, option: str) -> None:
+def make_folder(folder: Path | str | None, option: str) -> None:
     """A folder to write into, made where needed; UsageError when it cannot be."""
+    if folder is None:
+        return
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as err:
         raise UsageError(f"{option} {folder}: {err.strerror}") from None
     if not os.access(folder, os.W_OK | os.X_OK):

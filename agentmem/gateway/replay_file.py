@@ -53,8 +53,11 @@ def read_index(path: Path) -> Index:
         raise DataError(f"{path}: cannot read the recording: {error.strerror}") from None
     try:
         _fill(index)
-    except BaseException:
+    except BaseException as error:
         index.close()
+        if isinstance(error, OSError):  # a folder can be opened, and not read
+            why = error.strerror
+            raise DataError(f"{path}: cannot read the recording: {why}") from None
         raise
     return index
 

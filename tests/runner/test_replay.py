@@ -193,6 +193,7 @@ def test_recordings_are_not_written_over(deck: Deck) -> None:
     ("args", "code", "line"),
     [
         (["--replay", "gone.jsonl"], 3, "cannot read the recording"),
+        (["--replay", "."], 3, ".: cannot read the recording"),
         (["--replay", "f", "--record", "g"], 2, "exclude each other"),
         (["--record", "no/such/folder/f"], 2, "no folder no/such/folder"),
         (["--replay", "gone", "--replay-mode", "through-engine"], 3, "cannot read the recording"),

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from agentmem.engine import server
 from agentmem.engine.__main__ import main
+from tests.engine.server.fakes import FakeCore
 
 ROOT = Path(__file__).parents[3]
 FAKE = """
@@ -134,6 +136,19 @@ def test_a_client_that_speaks_no_http_is_no_news():
             assert b" 400 " in rude.recv(1000)
     process.terminate()
     assert process.communicate(timeout=15) == ("", "")
+
+
+def test_the_models_are_let_go_at_the_end(monkeypatch):
+    kept = []
+
+    async def run(served, *rest):
+        kept.append((served, served.chat.name))
+
+    monkeypatch.setattr(server, "_run", run)
+    monkeypatch.setattr(server, "load_core", lambda path, options: FakeCore())
+    server.serve(Path("m"), None)
+    served, name = kept[0]
+    assert (name, served.chat, served.mover) == ("fake", None, None)
 
 
 def refused(capsys, *args: str) -> tuple[int, str]:
