@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import os
+import unicodedata
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -59,7 +61,13 @@ def _common(cmd: argparse.ArgumentParser) -> None:
 
 def call(args: argparse.Namespace) -> int:
     """Run the action."""
-    {"list": _list, "drop": _drop, "export": _export, "import": _import}[args.what](args)
+    if getattr(args, "session", None) == "":
+        raise UsageError("an empty session id names no session")
+    what = {"list": _list, "drop": _drop, "export": _export, "import": _import}[args.what]
+    try:
+        what(args)
+    except (KeyError, TypeError):  # JSON, but not of this kind
+        raise UsageError(f"{args.url} does not answer as an engine of agentmem") from None
     return 0
 
 
@@ -98,9 +106,9 @@ def _ask(args: argparse.Namespace, method: str, path: str, body: Any = None) -> 
     key = args.api_key or os.environ.get("AGENTMEM_API_KEY")
     headers = {"Content-Type": "application/json"}
     if key:
-        headers["Authorization"] = f"Bearer {key}"
+        headers["Authorization"] = _header("--api-key", f"Bearer {key}")
     if args.cache_salt:
-        headers["X-Cache-Salt"] = args.cache_salt
+        headers["X-Cache-Salt"] = _header("--cache-salt", args.cache_salt)
     data = None if body is None else json.dumps(body).encode()
     try:
         request = urllib.request.Request(url, data, headers, method=method)
@@ -112,7 +120,7 @@ def _ask(args: argparse.Namespace, method: str, path: str, body: Any = None) -> 
         raise EngineError(
             f"cannot reach {args.url}: {err.reason}; is `agentmem serve` up?"
         ) from None
-    except (ValueError, OSError) as err:
+    except (ValueError, OSError, http.client.HTTPException) as err:
         raise UsageError(f"{args.url} does not answer as an engine: {err}") from None
 
 
@@ -123,6 +131,13 @@ def _refused(err: urllib.error.HTTPError) -> DataError | EngineError:
     except (ValueError, KeyError, TypeError):
         reason = f"the server answered {err.code}"
     return DataError(reason) if err.code in (404, 409) else EngineError(reason)
+
+
+def _header(option: str, value: str) -> str:
+    """The value such that it is sent as UTF-8; UsageError for what no header can hold."""
+    if any(unicodedata.category(sign) in ("Cc", "Cs") for sign in value):
+        raise UsageError(f"{option} has control characters, which no request can carry")
+    return value.encode().decode("latin-1")
 
 
 def _quoted(session_id: str) -> str:

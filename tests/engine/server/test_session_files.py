@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
+import threading
 
 import pytest
 
@@ -148,6 +150,36 @@ def test_the_command(served, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("AGENTMEM_API_KEY", "wrong")
     assert command(served, "list") == 4
     assert "API key" in capsys.readouterr().err
+
+
+def test_the_command_sends_any_salt(start, capsys):
+    core = FakeCore()
+    core.known["é", "mine"] = stats("mine")
+    server = start(core, mover=Mover(core))
+    assert command(server, "list", "--cache-salt", "é") == 0
+    assert "mine" in capsys.readouterr().out
+    for args in (("list", "--cache-salt", "a\nb"), ("drop", ""), ("import", "f", "--as", "")):
+        assert command(server, *args) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("reply", [b"SSH-2.0-x\r\n", b"HTTP/1.1 200 OK\r\n\r\n{}", b"", b"\r\n"])
+def test_the_command_at_another_server(reply, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def answer():
+            one, _ = other.accept()
+            with one:
+                one.recv(1000)
+                one.sendall(reply)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        url = f"http://127.0.0.1:{other.getsockname()[1]}"
+        assert main(["engine", "session", "list", "--url", url]) in (2, 4)
+        thread.join()
+    err = capsys.readouterr().err
+    assert err.startswith("agentmem: ") and err.count("\n") == 1 and url in err
 
 
 def test_the_command_without_a_server(capsys):
