@@ -110,16 +110,23 @@ class StatePages:
             raise ValueError(f"{self.natural_bytes} bytes do not fit pages of {self.stride_bytes}")
         self.memory = torch.zeros(blocks * self.stride_bytes, dtype=torch.uint8)
         self.views = tuple(self._view(place) for place in self.places)
+        numbers: dict[int, list[int]] = {}
+        for number, place in enumerate(self.places):
+            numbers.setdefault(place.layer, []).append(number)
+        self._numbers = {layer: tuple(mine) for layer, mine in numbers.items()}
 
     @property
     def state_bytes(self) -> int:
         """Bytes of all states of one block, padding left out: what a whole copy moves."""
         return sum(place.kind.size_bytes for place in self.places)
 
+    def numbers(self, layer: int) -> tuple[int, ...]:
+        """Where a layer's states stand among `places` and `views`, in the order of its kinds."""
+        return self._numbers[layer]
+
     def layer_views(self, layer: int) -> tuple[StateView, ...]:
         """A layer's states, in the order of its kinds."""
-        pairs = zip(self.places, self.views, strict=True)
-        return tuple(view for place, view in pairs if place.layer == layer)
+        return tuple(self.views[number] for number in self._numbers[layer])
 
     def zero(self, block: int) -> None:
         """Forget what a block held."""

@@ -54,9 +54,9 @@ def stage(
     assert plan is not None
     if not 1 <= accepted <= 1 + plan.drafts:
         raise StateError(f"{accepted} accepted of {plan.drafts} drafts")
-    missing = [p for at, p in enumerate(pages.places) if at not in slot.written]
-    if missing:
-        raise StateError(f"{missing[0].kind.name} of layer {missing[0].layer} was not staged")
+    if len(slot.written) != len(pages.places):
+        missing = next(p for at, p in enumerate(pages.places) if at not in slot.written)
+        raise StateError(f"{missing.kind.name} of layer {missing.layer} was not staged")
     running = plan.computed + plan.scheduled - plan.drafts
     computed = running + accepted - 1
     outcome = rules.postprocess(computed, accepted, plan.column, block)

@@ -163,7 +163,7 @@ class StateStore:
     def wrote(self, plan: Plan, layer: int, kind: int | None = None) -> None:
         """Note that a layer's states, or one of them, are all staged."""
         slot = self._running(plan)
-        mine = [at for at, place in enumerate(self.pages.places) if place.layer == layer]
+        mine = self.pages.numbers(layer)
         slot.written.update(mine if kind is None else [mine[kind]])
 
     def commit(self, plan: Plan, accepted: int = 1, claims: Sequence[Claim] = ()) -> Version:
