@@ -127,7 +127,7 @@ def read_keys(given: Sequence[str], file: Path | None, environment: str | None) 
     keys = [key.strip() for key in keys if key.strip()]
     if not all(key.isprintable() and key.isascii() and " " not in key for key in keys):
         raise UsageError("an API key is printable ASCII without blanks")
-    if (given or file is not None) and not keys:
+    if (given or file is not None or environment) and not keys:
         raise UsageError("no API key in what was given, so nobody could be let in")
     return keys
 

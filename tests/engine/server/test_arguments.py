@@ -48,6 +48,12 @@ def test_keys_of_all_three_places(tmp_path):
     args = parsed("--api-key", "a", "--api-key-file", str(file))
     assert arguments.keys(args, {"AGENTMEM_API_KEYS": "c,d"}) == ["a", "c", "d", "b"]
     assert arguments.keys(parsed(), {}) == []
+    assert arguments.keys(parsed(), {"AGENTMEM_API_KEYS": ""}) == []
+
+
+def test_a_variable_without_a_key_opens_nothing():
+    with pytest.raises(UsageError, match="no API key"):
+        arguments.keys(parsed(), {"AGENTMEM_API_KEYS": " , "})
 
 
 @pytest.mark.parametrize(
