@@ -100,3 +100,13 @@ def test_the_machine_is_told(tmp_path: Path) -> None:
     told = facts()
     assert told["cores"] >= 1
     assert told["packages"]["torch"] is not None
+
+
+def test_llama_is_built_for_this_processor_but_without_amx(tmp_path: Path) -> None:
+    told = tmp_path / "cpuinfo"
+    told.write_text("processor\t: 0\nflags\t\t: fpu avx2 fma avx512f avx512_vnni amx_int8\n")
+    built = setup_peers.ggml_flags(told)
+    assert "-DGGML_AVX512=ON" in built
+    assert built.endswith("-DGGML_AMX_INT8=OFF")
+    assert "F16C" not in built
+    assert setup_peers.ggml_flags(tmp_path / "none") == "-DGGML_NATIVE=ON"
