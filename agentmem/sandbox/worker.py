@@ -72,6 +72,15 @@ def load_seam(memory: Path) -> None:
         sys.modules[name] = package
     sys.modules["agentmem"].memory = load_file("agentmem.memory", memory)  # type: ignore[attr-defined]
     sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != _HERE]
+    sys.meta_path.insert(0, _Fence())
+
+
+class _Fence:
+    """Keeps the rest of agentmem out, also where an editable install has a finder of its own."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if name.startswith("agentmem.") and not name.startswith("agentmem.sandbox.inside."):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def load_file(name: str, path: Path, package: bool = False) -> types.ModuleType:

@@ -63,7 +63,12 @@ def start(profile: Path, out: Path, *more: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "agentmem", "run", str(profile), "--out", str(out), "--quiet"]
     command += more
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    return subprocess.Popen(command, cwd=ROOT, **quiet)
+    # a test run in the background of a script has Ctrl-C ignored, and would hand that on
+    return subprocess.Popen(command, cwd=ROOT, preexec_fn=heeding, **quiet)
+
+
+def heeding() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def finish(profile: Path, out: Path) -> int:
