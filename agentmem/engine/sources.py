@@ -133,7 +133,6 @@ class FolderSource:
     def __init__(self, folder: Path, arch: str) -> None:
         self._folder = folder
         self._gemma = arch == "gemma3"
-        self._inner = _INNER | (_GEMMA_INNER if self._gemma else {})
         self._files: dict[str, tuple[Path, str]] = {}
         for file in sorted(folder.glob("*.safetensors")):
             self._index(file)
@@ -227,12 +226,18 @@ class FolderSource:
         return known
 
     def _translate(self, name: str) -> str:
-        if name in _TOP:
-            return _TOP[name]
-        match = re.fullmatch(r"blk\.(\d+)\.(\w+)\.(weight|bias)", name)
-        if match is None or match[2] not in self._inner:
-            return name
-        return f"model.layers.{match[1]}.{self._inner[match[2]]}.{match[3]}"
+        return hub_name(name, self._gemma) or name
+
+
+def hub_name(name: str, gemma: bool) -> str | None:
+    """The hub's name of a GGUF tensor, or None for one that is not known."""
+    if name in _TOP:
+        return _TOP[name]
+    inner = _INNER | (_GEMMA_INNER if gemma else {})
+    match = re.fullmatch(r"blk\.(\d+)\.(\w+)\.(weight|bias)", name)
+    if match is None or match[2] not in inner:
+        return None
+    return f"model.layers.{match[1]}.{inner[match[2]]}.{match[3]}"
 
 
 def _rows(rows: int, elements: int) -> Iterator[slice]:

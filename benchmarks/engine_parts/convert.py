@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from agentmem.engine import sources
 from agentmem.engine.config import DecoderConfig
 from agentmem.engine.config_gguf import config_from_gguf
 from agentmem.errors import DataError
@@ -25,29 +25,6 @@ from agentmem.modelfiles.gguf import GGUF
 
 FORMAT = 1
 """Part of the folder's mark: a folder of another format is made again."""
-_TOP = {
-    "token_embd.weight": "model.embed_tokens.weight",
-    "output_norm.weight": "model.norm.weight",
-    "output.weight": "lm_head.weight",
-}
-_INNER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-_GEMMA_INNER = {
-    "post_attention_norm": "post_attention_layernorm",
-    "ffn_norm": "pre_feedforward_layernorm",
-    "post_ffw_norm": "post_feedforward_layernorm",
-}
 _KINDS = {
     "llama": ("LlamaForCausalLM", "llama"),
     "qwen2": ("Qwen2ForCausalLM", "qwen2"),
@@ -90,13 +67,10 @@ def convert(path: Path, folder: Path) -> None:
 
 def hub_name(name: str, arch: str) -> str:
     """The hub's name of a GGUF tensor; DataError for one that is not known."""
-    if name in _TOP:
-        return _TOP[name]
-    inner = _INNER | (_GEMMA_INNER if arch == "gemma3" else {})
-    match = re.fullmatch(r"blk\.(\d+)\.(\w+)\.(weight|bias)", name)
-    if match is None or match[2] not in inner:
+    known = sources.hub_name(name, gemma=arch == "gemma3")
+    if known is None:
         raise DataError(f"no hub name is known for tensor {name!r}")
-    return f"model.layers.{match[1]}.{inner[match[2]]}.{match[3]}"
+    return known
 
 
 def hub_config(config: DecoderConfig, file: GGUF, tied: bool) -> dict[str, Any]:
