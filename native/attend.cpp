@@ -115,32 +115,6 @@ struct Plain {
 };
 
 #if AGENTMEM_ZEN4
-INLINE void transpose(__m512i* r) {
-  __m512i t[16];
-  for (int i = 0; i < 8; i++) {
-    t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
-    t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
-  }
-  for (int i = 0; i < 4; i++) {
-    r[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
-    r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
-    r[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
-    r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
-  }
-  for (int i = 0; i < 4; i++) {
-    t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
-    t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
-    t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
-    t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
-  }
-  for (int i = 0; i < 4; i++) {
-    r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
-    r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
-    r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
-    r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xdd);
-  }
-}
-
 // In bf16, by pairs: keys [dim / 2][64][2], values [32][dim][2].
 struct Pairs {
   typedef uint16_t Q;
@@ -158,7 +132,7 @@ struct Pairs {
       for (int64_t i = 0; i < d; i += 32) {
         __m512i r[16];
         for (int l = 0; l < 16; l++) r[l] = row(b.key[j + l], type, i);
-        transpose(r);
+        transpose_dwords(r);
         for (int l = 0; l < 16; l++) _mm512_store_si512(keys + (i / 2 + l) * kKeys + j, r[l]);
       }
     for (int64_t j = n + 15 & ~(int64_t)15; j < kKeys; j += 16)
